@@ -31,7 +31,7 @@ func TestEveryCase(t *testing.T) {
 	}
 	// Names that scripts rely on.
 	for _, want := range strings.Fields(`floor floor-novip novip cheetah-known-1 cheetah-known-1m
-		cheetah-known-v6 cheetah-known-gue cheetah-known-gue-steered cheetah-new-rr cheetah-new-wrr cheetah-new-p2c
+		cheetah-known-v6 tier1-known cheetah-known-gue cheetah-known-gue-steered cheetah-new-rr cheetah-new-wrr cheetah-new-p2c
 		cheetah-new-least-conn cheetah-new-hash cheetah-bad-cookie stateless-known-1m
 		jet-known-1m jet-anchor-known-1m jet-tracked jet-new full-ct-known-1 full-ct-known-1m full-ct-new
 		beamer-known beamer-known-v6 beamer-known-gue beamer-known-moved beamer-new beamer-known-6m beamer-known-6m-moved

@@ -125,6 +125,7 @@ func balancerSuite(balancers [steering + 1]*balancer) *suite {
 		{name: "cheetah-known-1m", to: rr, flows: flowCount, action: xdpTX, reason: passes},
 		{name: "cheetah-known-v6", to: vips["v6"].addr, set: known6, flows: flowCount, action: xdpTX, reason: passes},
 		{name: "cheetah-known-gue", to: vips["gue"].addr, flows: flowCount, action: xdpTX, reason: passes},
+		{name: "tier1-known", to: vips["tier1"].addr, flows: flowCount, action: xdpTX, reason: passes},
 		{name: "cheetah-known-gue-steered", on: steering, to: vips["gue-steered"].addr, flows: flowCount, action: xdpTX, reason: passes},
 	}
 	for _, policy := range []string{"rr", "wrr", "p2c", "least-conn", "hash"} {

@@ -37,46 +37,51 @@ type hostBenchJiffies struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	hostMapHostAdded      = "host_added"
-	hostMapHostAskBound   = "host_ask_bound"
-	hostMapHostAskSources = "host_ask_sources"
-	hostMapHostAsks       = "host_asks"
-	hostMapHostControl    = "host_control"
-	hostMapHostFlows      = "host_flows"
-	hostMapHostNics       = "host_nics"
-	hostMapHostNotes      = "host_notes"
-	hostMapHostOwn        = "host_own"
-	hostMapHostPeers      = "host_peers"
-	hostMapHostQuestion   = "host_question"
-	hostMapHostReasons    = "host_reasons"
-	hostMapHostSenders    = "host_senders"
-	hostMapHostSockets    = "host_sockets"
-	hostMapHostSources    = "host_sources"
-	hostMapHostStrangers  = "host_strangers"
-	hostMapHostTold       = "host_told"
-	hostMapHostVipCount   = "host_vip_count"
-	hostMapHostVips       = "host_vips"
-	hostMapOldEpochs      = "old_epochs"
-	hostProgBenchClock    = "bench_clock"
-	hostProgBenchIn       = "bench_in"
-	hostProgBenchInNone   = "bench_in_none"
-	hostProgBenchOut      = "bench_out"
-	hostProgBenchOutNone  = "bench_out_none"
-	hostProgBenchOwn      = "bench_own"
-	hostProgBenchOwnNone  = "bench_own_none"
-	hostVarAskRate        = "ask_rate"
-	hostVarAskType        = "ask_type"
-	hostVarBenchSocket    = "bench_socket"
-	hostVarConstantsType  = "constants_type"
-	hostVarGuards         = "guards"
-	hostVarHostBench      = "host_bench"
-	hostVarJiffyMult      = "jiffy_mult"
-	hostVarJiffyShift     = "jiffy_shift"
-	hostVarNetnsCookie    = "netns_cookie"
-	hostVarPeerFlagsType  = "peer_flags_type"
-	hostVarReasonType     = "reason_type"
-	hostVarSchemeType     = "scheme_type"
-	hostVarVipFlagsType   = "vip_flags_type"
+	hostMapHostAdded        = "host_added"
+	hostMapHostAskBound     = "host_ask_bound"
+	hostMapHostAskSources   = "host_ask_sources"
+	hostMapHostAsks         = "host_asks"
+	hostMapHostControl      = "host_control"
+	hostMapHostFlows        = "host_flows"
+	hostMapHostNics         = "host_nics"
+	hostMapHostNotes        = "host_notes"
+	hostMapHostOffload      = "host_offload"
+	hostMapHostOffloaded    = "host_offloaded"
+	hostMapHostOpened       = "host_opened"
+	hostMapHostOwn          = "host_own"
+	hostMapHostPeers        = "host_peers"
+	hostMapHostQuestion     = "host_question"
+	hostMapHostReasons      = "host_reasons"
+	hostMapHostSenders      = "host_senders"
+	hostMapHostSockets      = "host_sockets"
+	hostMapHostSources      = "host_sources"
+	hostMapHostStrangers    = "host_strangers"
+	hostMapHostTold         = "host_told"
+	hostMapHostVipCount     = "host_vip_count"
+	hostMapHostVips         = "host_vips"
+	hostMapOldEpochs        = "old_epochs"
+	hostProgBenchClock      = "bench_clock"
+	hostProgBenchIn         = "bench_in"
+	hostProgBenchInNone     = "bench_in_none"
+	hostProgBenchOut        = "bench_out"
+	hostProgBenchOutNone    = "bench_out_none"
+	hostProgBenchOwn        = "bench_own"
+	hostProgBenchOwnNone    = "bench_own_none"
+	hostVarAskRate          = "ask_rate"
+	hostVarAskType          = "ask_type"
+	hostVarBenchSocket      = "bench_socket"
+	hostVarConstantsType    = "constants_type"
+	hostVarGuards           = "guards"
+	hostVarHostBench        = "host_bench"
+	hostVarJiffyMult        = "jiffy_mult"
+	hostVarJiffyShift       = "jiffy_shift"
+	hostVarNetnsCookie      = "netns_cookie"
+	hostVarOffloadFlagsType = "offload_flags_type"
+	hostVarPeerFlagsType    = "peer_flags_type"
+	hostVarReasonType       = "reason_type"
+	hostVarSchemeType       = "scheme_type"
+	hostVarSynMss           = "syn_mss"
+	hostVarVipFlagsType     = "vip_flags_type"
 )
 
 // loadHost returns the embedded CollectionSpec for host.
@@ -142,6 +147,9 @@ type hostMapSpecs struct {
 	HostFlows      *ebpf.MapSpec `ebpf:"host_flows"`
 	HostNics       *ebpf.MapSpec `ebpf:"host_nics"`
 	HostNotes      *ebpf.MapSpec `ebpf:"host_notes"`
+	HostOffload    *ebpf.MapSpec `ebpf:"host_offload"`
+	HostOffloaded  *ebpf.MapSpec `ebpf:"host_offloaded"`
+	HostOpened     *ebpf.MapSpec `ebpf:"host_opened"`
 	HostOwn        *ebpf.MapSpec `ebpf:"host_own"`
 	HostPeers      *ebpf.MapSpec `ebpf:"host_peers"`
 	HostQuestion   *ebpf.MapSpec `ebpf:"host_question"`
@@ -160,19 +168,21 @@ type hostMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type hostVariableSpecs struct {
-	AskRate       *ebpf.VariableSpec `ebpf:"ask_rate"`
-	AskType       *ebpf.VariableSpec `ebpf:"ask_type"`
-	BenchSocket   *ebpf.VariableSpec `ebpf:"bench_socket"`
-	ConstantsType *ebpf.VariableSpec `ebpf:"constants_type"`
-	Guards        *ebpf.VariableSpec `ebpf:"guards"`
-	HostBench     *ebpf.VariableSpec `ebpf:"host_bench"`
-	JiffyMult     *ebpf.VariableSpec `ebpf:"jiffy_mult"`
-	JiffyShift    *ebpf.VariableSpec `ebpf:"jiffy_shift"`
-	NetnsCookie   *ebpf.VariableSpec `ebpf:"netns_cookie"`
-	PeerFlagsType *ebpf.VariableSpec `ebpf:"peer_flags_type"`
-	ReasonType    *ebpf.VariableSpec `ebpf:"reason_type"`
-	SchemeType    *ebpf.VariableSpec `ebpf:"scheme_type"`
-	VipFlagsType  *ebpf.VariableSpec `ebpf:"vip_flags_type"`
+	AskRate          *ebpf.VariableSpec `ebpf:"ask_rate"`
+	AskType          *ebpf.VariableSpec `ebpf:"ask_type"`
+	BenchSocket      *ebpf.VariableSpec `ebpf:"bench_socket"`
+	ConstantsType    *ebpf.VariableSpec `ebpf:"constants_type"`
+	Guards           *ebpf.VariableSpec `ebpf:"guards"`
+	HostBench        *ebpf.VariableSpec `ebpf:"host_bench"`
+	JiffyMult        *ebpf.VariableSpec `ebpf:"jiffy_mult"`
+	JiffyShift       *ebpf.VariableSpec `ebpf:"jiffy_shift"`
+	NetnsCookie      *ebpf.VariableSpec `ebpf:"netns_cookie"`
+	OffloadFlagsType *ebpf.VariableSpec `ebpf:"offload_flags_type"`
+	PeerFlagsType    *ebpf.VariableSpec `ebpf:"peer_flags_type"`
+	ReasonType       *ebpf.VariableSpec `ebpf:"reason_type"`
+	SchemeType       *ebpf.VariableSpec `ebpf:"scheme_type"`
+	SynMss           *ebpf.VariableSpec `ebpf:"syn_mss"`
+	VipFlagsType     *ebpf.VariableSpec `ebpf:"vip_flags_type"`
 }
 
 // hostObjects contains all objects after they have been loaded into the kernel.
@@ -203,6 +213,9 @@ type hostMaps struct {
 	HostFlows      *ebpf.Map `ebpf:"host_flows"`
 	HostNics       *ebpf.Map `ebpf:"host_nics"`
 	HostNotes      *ebpf.Map `ebpf:"host_notes"`
+	HostOffload    *ebpf.Map `ebpf:"host_offload"`
+	HostOffloaded  *ebpf.Map `ebpf:"host_offloaded"`
+	HostOpened     *ebpf.Map `ebpf:"host_opened"`
 	HostOwn        *ebpf.Map `ebpf:"host_own"`
 	HostPeers      *ebpf.Map `ebpf:"host_peers"`
 	HostQuestion   *ebpf.Map `ebpf:"host_question"`
@@ -227,6 +240,9 @@ func (m *hostMaps) Close() error {
 		m.HostFlows,
 		m.HostNics,
 		m.HostNotes,
+		m.HostOffload,
+		m.HostOffloaded,
+		m.HostOpened,
 		m.HostOwn,
 		m.HostPeers,
 		m.HostQuestion,
@@ -246,19 +262,21 @@ func (m *hostMaps) Close() error {
 //
 // It can be passed to loadHostObjects or ebpf.CollectionSpec.LoadAndAssign.
 type hostVariables struct {
-	AskRate       *ebpf.Variable `ebpf:"ask_rate"`
-	AskType       *ebpf.Variable `ebpf:"ask_type"`
-	BenchSocket   *ebpf.Variable `ebpf:"bench_socket"`
-	ConstantsType *ebpf.Variable `ebpf:"constants_type"`
-	Guards        *ebpf.Variable `ebpf:"guards"`
-	HostBench     *ebpf.Variable `ebpf:"host_bench"`
-	JiffyMult     *ebpf.Variable `ebpf:"jiffy_mult"`
-	JiffyShift    *ebpf.Variable `ebpf:"jiffy_shift"`
-	NetnsCookie   *ebpf.Variable `ebpf:"netns_cookie"`
-	PeerFlagsType *ebpf.Variable `ebpf:"peer_flags_type"`
-	ReasonType    *ebpf.Variable `ebpf:"reason_type"`
-	SchemeType    *ebpf.Variable `ebpf:"scheme_type"`
-	VipFlagsType  *ebpf.Variable `ebpf:"vip_flags_type"`
+	AskRate          *ebpf.Variable `ebpf:"ask_rate"`
+	AskType          *ebpf.Variable `ebpf:"ask_type"`
+	BenchSocket      *ebpf.Variable `ebpf:"bench_socket"`
+	ConstantsType    *ebpf.Variable `ebpf:"constants_type"`
+	Guards           *ebpf.Variable `ebpf:"guards"`
+	HostBench        *ebpf.Variable `ebpf:"host_bench"`
+	JiffyMult        *ebpf.Variable `ebpf:"jiffy_mult"`
+	JiffyShift       *ebpf.Variable `ebpf:"jiffy_shift"`
+	NetnsCookie      *ebpf.Variable `ebpf:"netns_cookie"`
+	OffloadFlagsType *ebpf.Variable `ebpf:"offload_flags_type"`
+	PeerFlagsType    *ebpf.Variable `ebpf:"peer_flags_type"`
+	ReasonType       *ebpf.Variable `ebpf:"reason_type"`
+	SchemeType       *ebpf.Variable `ebpf:"scheme_type"`
+	SynMss           *ebpf.Variable `ebpf:"syn_mss"`
+	VipFlagsType     *ebpf.Variable `ebpf:"vip_flags_type"`
 }
 
 // hostPrograms contains all programs after they have been loaded into the kernel.

@@ -90,6 +90,7 @@ var vips = map[string]vip{
 	"beamer-gue":   {netip.MustParseAddr("192.0.2.12"), bpf.SchemeBeamer, bpf.PolicyHash, bpf.FwdGUE, "buckets"},
 	"beamer-moved": {netip.MustParseAddr("192.0.2.13"), bpf.SchemeBeamer, bpf.PolicyHash, bpf.FwdIPIP, "buckets-moved"},
 	"beamer-6m":    {netip.MustParseAddr("192.0.2.14"), bpf.SchemeBeamer, bpf.PolicyHash, bpf.FwdIPIP, "buckets-6m"},
+	"tier1":        {netip.MustParseAddr("192.0.2.16"), bpf.SchemeCheetah, bpf.PolicyRR, bpf.FwdIPIP, "small"},
 	"gue-steered":  {netip.MustParseAddr("192.0.2.15"), bpf.SchemeCheetah, bpf.PolicyRR, steeredGUE, "small"},
 	"beamer-v6":    {netip.MustParseAddr("2001:db8::2"), bpf.SchemeBeamer, bpf.PolicyHash, bpf.FwdIPIP, "buckets"},
 }
@@ -189,6 +190,9 @@ func (b *balancer) fillVIPs(names []string) error {
 			NewTable: row, NewSize: serverCount, HashTable: hashTables[v.hash], HashSize: h.size, Generation: 1,
 			HashForm: uint8(h.form), AnchorHeld: h.held, AnchorTrack: h.track,
 			Scheme: uint8(v.scheme), Policy: uint8(v.policy), Epochs: 3, Shift: 32 - cookieBits}
+		if name == "tier1" { // four bits name one of tier two, and the rest is no matter
+			e.SeatBits, e.Tier = cookieBits-1-4, uint8(bpf.TierOne)
+		}
 		if r := choices.SchemeOf(uint8(v.scheme)); r.Foresees() && r.Finds == choices.ByHash {
 			e.Flags = uint8(bpf.VIPShare) // as by default
 		}

@@ -73,6 +73,7 @@ const (
 	lbMapShared       = "shared"
 	lbMapSteers       = "steers"
 	lbMapTables       = "tables"
+	lbMapTierSources  = "tier_sources"
 	lbMapVipCpu       = "vip_cpu"
 	lbProgBenchFloor  = "bench_floor"
 	lbProgBenchLb     = "bench_lb"
@@ -98,6 +99,7 @@ const (
 	lbVarSource6      = "source6"
 	lbVarSource6Mask  = "source6_mask"
 	lbVarSteering     = "steering"
+	lbVarTierAddr     = "tier_addr"
 	lbVarVips         = "vips"
 )
 
@@ -175,6 +177,7 @@ type lbMapSpecs struct {
 	Shared       *ebpf.MapSpec `ebpf:"shared"`
 	Steers       *ebpf.MapSpec `ebpf:"steers"`
 	Tables       *ebpf.MapSpec `ebpf:"tables"`
+	TierSources  *ebpf.MapSpec `ebpf:"tier_sources"`
 	VipCpu       *ebpf.MapSpec `ebpf:"vip_cpu"`
 }
 
@@ -199,6 +202,7 @@ type lbVariableSpecs struct {
 	Source6      *ebpf.VariableSpec `ebpf:"source6"`
 	Source6Mask  *ebpf.VariableSpec `ebpf:"source6_mask"`
 	Steering     *ebpf.VariableSpec `ebpf:"steering"`
+	TierAddr     *ebpf.VariableSpec `ebpf:"tier_addr"`
 	Vips         *ebpf.VariableSpec `ebpf:"vips"`
 }
 
@@ -241,6 +245,7 @@ type lbMaps struct {
 	Shared       *ebpf.Map `ebpf:"shared"`
 	Steers       *ebpf.Map `ebpf:"steers"`
 	Tables       *ebpf.Map `ebpf:"tables"`
+	TierSources  *ebpf.Map `ebpf:"tier_sources"`
 	VipCpu       *ebpf.Map `ebpf:"vip_cpu"`
 }
 
@@ -265,6 +270,7 @@ func (m *lbMaps) Close() error {
 		m.Shared,
 		m.Steers,
 		m.Tables,
+		m.TierSources,
 		m.VipCpu,
 	)
 }
@@ -290,6 +296,7 @@ type lbVariables struct {
 	Source6      *ebpf.Variable `ebpf:"source6"`
 	Source6Mask  *ebpf.Variable `ebpf:"source6_mask"`
 	Steering     *ebpf.Variable `ebpf:"steering"`
+	TierAddr     *ebpf.Variable `ebpf:"tier_addr"`
 	Vips         *ebpf.Variable `ebpf:"vips"`
 }
 

@@ -16,42 +16,48 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	HostMapHostAdded      = "host_added"
-	HostMapHostAskBound   = "host_ask_bound"
-	HostMapHostAskSources = "host_ask_sources"
-	HostMapHostAsks       = "host_asks"
-	HostMapHostControl    = "host_control"
-	HostMapHostFlows      = "host_flows"
-	HostMapHostNics       = "host_nics"
-	HostMapHostNotes      = "host_notes"
-	HostMapHostOwn        = "host_own"
-	HostMapHostPeers      = "host_peers"
-	HostMapHostQuestion   = "host_question"
-	HostMapHostReasons    = "host_reasons"
-	HostMapHostSenders    = "host_senders"
-	HostMapHostSockets    = "host_sockets"
-	HostMapHostSources    = "host_sources"
-	HostMapHostStrangers  = "host_strangers"
-	HostMapHostTold       = "host_told"
-	HostMapHostVipCount   = "host_vip_count"
-	HostMapHostVips       = "host_vips"
-	HostMapOldEpochs      = "old_epochs"
-	HostProgHostAccept    = "host_accept"
-	HostProgHostClock     = "host_clock"
-	HostProgHostIn        = "host_in"
-	HostProgHostOut       = "host_out"
-	HostProgHostSockops   = "host_sockops"
-	HostVarAskRate        = "ask_rate"
-	HostVarAskType        = "ask_type"
-	HostVarConstantsType  = "constants_type"
-	HostVarGuards         = "guards"
-	HostVarJiffyMult      = "jiffy_mult"
-	HostVarJiffyShift     = "jiffy_shift"
-	HostVarNetnsCookie    = "netns_cookie"
-	HostVarPeerFlagsType  = "peer_flags_type"
-	HostVarReasonType     = "reason_type"
-	HostVarSchemeType     = "scheme_type"
-	HostVarVipFlagsType   = "vip_flags_type"
+	HostMapHostAdded        = "host_added"
+	HostMapHostAskBound     = "host_ask_bound"
+	HostMapHostAskSources   = "host_ask_sources"
+	HostMapHostAsks         = "host_asks"
+	HostMapHostControl      = "host_control"
+	HostMapHostFlows        = "host_flows"
+	HostMapHostNics         = "host_nics"
+	HostMapHostNotes        = "host_notes"
+	HostMapHostOffload      = "host_offload"
+	HostMapHostOffloaded    = "host_offloaded"
+	HostMapHostOpened       = "host_opened"
+	HostMapHostOwn          = "host_own"
+	HostMapHostPeers        = "host_peers"
+	HostMapHostQuestion     = "host_question"
+	HostMapHostReasons      = "host_reasons"
+	HostMapHostSenders      = "host_senders"
+	HostMapHostSockets      = "host_sockets"
+	HostMapHostSources      = "host_sources"
+	HostMapHostStrangers    = "host_strangers"
+	HostMapHostTold         = "host_told"
+	HostMapHostVipCount     = "host_vip_count"
+	HostMapHostVips         = "host_vips"
+	HostMapOldEpochs        = "old_epochs"
+	HostProgHostAccept      = "host_accept"
+	HostProgHostClock       = "host_clock"
+	HostProgHostHandshake   = "host_handshake"
+	HostProgHostIn          = "host_in"
+	HostProgHostOut         = "host_out"
+	HostProgHostSockops     = "host_sockops"
+	HostVarAskRate          = "ask_rate"
+	HostVarAskType          = "ask_type"
+	HostVarConstantsType    = "constants_type"
+	HostVarGuards           = "guards"
+	HostVarJiffyMult        = "jiffy_mult"
+	HostVarJiffyShift       = "jiffy_shift"
+	HostVarNetnsCookie      = "netns_cookie"
+	HostVarOffloadFlagsType = "offload_flags_type"
+	HostVarPeerFlagsType    = "peer_flags_type"
+	HostVarReasonType       = "reason_type"
+	HostVarSchemeType       = "scheme_type"
+	HostVarSynMss           = "syn_mss"
+	HostVarVipFlagsType     = "vip_flags_type"
 )
 
 // LoadHost returns the embedded CollectionSpec for Host.
@@ -96,11 +102,12 @@ type HostSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type HostProgramSpecs struct {
-	HostAccept  *ebpf.ProgramSpec `ebpf:"host_accept"`
-	HostClock   *ebpf.ProgramSpec `ebpf:"host_clock"`
-	HostIn      *ebpf.ProgramSpec `ebpf:"host_in"`
-	HostOut     *ebpf.ProgramSpec `ebpf:"host_out"`
-	HostSockops *ebpf.ProgramSpec `ebpf:"host_sockops"`
+	HostAccept    *ebpf.ProgramSpec `ebpf:"host_accept"`
+	HostClock     *ebpf.ProgramSpec `ebpf:"host_clock"`
+	HostHandshake *ebpf.ProgramSpec `ebpf:"host_handshake"`
+	HostIn        *ebpf.ProgramSpec `ebpf:"host_in"`
+	HostOut       *ebpf.ProgramSpec `ebpf:"host_out"`
+	HostSockops   *ebpf.ProgramSpec `ebpf:"host_sockops"`
 }
 
 // HostMapSpecs contains maps before they are loaded into the kernel.
@@ -115,6 +122,9 @@ type HostMapSpecs struct {
 	HostFlows      *ebpf.MapSpec `ebpf:"host_flows"`
 	HostNics       *ebpf.MapSpec `ebpf:"host_nics"`
 	HostNotes      *ebpf.MapSpec `ebpf:"host_notes"`
+	HostOffload    *ebpf.MapSpec `ebpf:"host_offload"`
+	HostOffloaded  *ebpf.MapSpec `ebpf:"host_offloaded"`
+	HostOpened     *ebpf.MapSpec `ebpf:"host_opened"`
 	HostOwn        *ebpf.MapSpec `ebpf:"host_own"`
 	HostPeers      *ebpf.MapSpec `ebpf:"host_peers"`
 	HostQuestion   *ebpf.MapSpec `ebpf:"host_question"`
@@ -133,17 +143,19 @@ type HostMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type HostVariableSpecs struct {
-	AskRate       *ebpf.VariableSpec `ebpf:"ask_rate"`
-	AskType       *ebpf.VariableSpec `ebpf:"ask_type"`
-	ConstantsType *ebpf.VariableSpec `ebpf:"constants_type"`
-	Guards        *ebpf.VariableSpec `ebpf:"guards"`
-	JiffyMult     *ebpf.VariableSpec `ebpf:"jiffy_mult"`
-	JiffyShift    *ebpf.VariableSpec `ebpf:"jiffy_shift"`
-	NetnsCookie   *ebpf.VariableSpec `ebpf:"netns_cookie"`
-	PeerFlagsType *ebpf.VariableSpec `ebpf:"peer_flags_type"`
-	ReasonType    *ebpf.VariableSpec `ebpf:"reason_type"`
-	SchemeType    *ebpf.VariableSpec `ebpf:"scheme_type"`
-	VipFlagsType  *ebpf.VariableSpec `ebpf:"vip_flags_type"`
+	AskRate          *ebpf.VariableSpec `ebpf:"ask_rate"`
+	AskType          *ebpf.VariableSpec `ebpf:"ask_type"`
+	ConstantsType    *ebpf.VariableSpec `ebpf:"constants_type"`
+	Guards           *ebpf.VariableSpec `ebpf:"guards"`
+	JiffyMult        *ebpf.VariableSpec `ebpf:"jiffy_mult"`
+	JiffyShift       *ebpf.VariableSpec `ebpf:"jiffy_shift"`
+	NetnsCookie      *ebpf.VariableSpec `ebpf:"netns_cookie"`
+	OffloadFlagsType *ebpf.VariableSpec `ebpf:"offload_flags_type"`
+	PeerFlagsType    *ebpf.VariableSpec `ebpf:"peer_flags_type"`
+	ReasonType       *ebpf.VariableSpec `ebpf:"reason_type"`
+	SchemeType       *ebpf.VariableSpec `ebpf:"scheme_type"`
+	SynMss           *ebpf.VariableSpec `ebpf:"syn_mss"`
+	VipFlagsType     *ebpf.VariableSpec `ebpf:"vip_flags_type"`
 }
 
 // HostObjects contains all objects after they have been loaded into the kernel.
@@ -174,6 +186,9 @@ type HostMaps struct {
 	HostFlows      *ebpf.Map `ebpf:"host_flows"`
 	HostNics       *ebpf.Map `ebpf:"host_nics"`
 	HostNotes      *ebpf.Map `ebpf:"host_notes"`
+	HostOffload    *ebpf.Map `ebpf:"host_offload"`
+	HostOffloaded  *ebpf.Map `ebpf:"host_offloaded"`
+	HostOpened     *ebpf.Map `ebpf:"host_opened"`
 	HostOwn        *ebpf.Map `ebpf:"host_own"`
 	HostPeers      *ebpf.Map `ebpf:"host_peers"`
 	HostQuestion   *ebpf.Map `ebpf:"host_question"`
@@ -198,6 +213,9 @@ func (m *HostMaps) Close() error {
 		m.HostFlows,
 		m.HostNics,
 		m.HostNotes,
+		m.HostOffload,
+		m.HostOffloaded,
+		m.HostOpened,
 		m.HostOwn,
 		m.HostPeers,
 		m.HostQuestion,
@@ -217,34 +235,38 @@ func (m *HostMaps) Close() error {
 //
 // It can be passed to LoadHostObjects or ebpf.CollectionSpec.LoadAndAssign.
 type HostVariables struct {
-	AskRate       *ebpf.Variable `ebpf:"ask_rate"`
-	AskType       *ebpf.Variable `ebpf:"ask_type"`
-	ConstantsType *ebpf.Variable `ebpf:"constants_type"`
-	Guards        *ebpf.Variable `ebpf:"guards"`
-	JiffyMult     *ebpf.Variable `ebpf:"jiffy_mult"`
-	JiffyShift    *ebpf.Variable `ebpf:"jiffy_shift"`
-	NetnsCookie   *ebpf.Variable `ebpf:"netns_cookie"`
-	PeerFlagsType *ebpf.Variable `ebpf:"peer_flags_type"`
-	ReasonType    *ebpf.Variable `ebpf:"reason_type"`
-	SchemeType    *ebpf.Variable `ebpf:"scheme_type"`
-	VipFlagsType  *ebpf.Variable `ebpf:"vip_flags_type"`
+	AskRate          *ebpf.Variable `ebpf:"ask_rate"`
+	AskType          *ebpf.Variable `ebpf:"ask_type"`
+	ConstantsType    *ebpf.Variable `ebpf:"constants_type"`
+	Guards           *ebpf.Variable `ebpf:"guards"`
+	JiffyMult        *ebpf.Variable `ebpf:"jiffy_mult"`
+	JiffyShift       *ebpf.Variable `ebpf:"jiffy_shift"`
+	NetnsCookie      *ebpf.Variable `ebpf:"netns_cookie"`
+	OffloadFlagsType *ebpf.Variable `ebpf:"offload_flags_type"`
+	PeerFlagsType    *ebpf.Variable `ebpf:"peer_flags_type"`
+	ReasonType       *ebpf.Variable `ebpf:"reason_type"`
+	SchemeType       *ebpf.Variable `ebpf:"scheme_type"`
+	SynMss           *ebpf.Variable `ebpf:"syn_mss"`
+	VipFlagsType     *ebpf.Variable `ebpf:"vip_flags_type"`
 }
 
 // HostPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to LoadHostObjects or ebpf.CollectionSpec.LoadAndAssign.
 type HostPrograms struct {
-	HostAccept  *ebpf.Program `ebpf:"host_accept"`
-	HostClock   *ebpf.Program `ebpf:"host_clock"`
-	HostIn      *ebpf.Program `ebpf:"host_in"`
-	HostOut     *ebpf.Program `ebpf:"host_out"`
-	HostSockops *ebpf.Program `ebpf:"host_sockops"`
+	HostAccept    *ebpf.Program `ebpf:"host_accept"`
+	HostClock     *ebpf.Program `ebpf:"host_clock"`
+	HostHandshake *ebpf.Program `ebpf:"host_handshake"`
+	HostIn        *ebpf.Program `ebpf:"host_in"`
+	HostOut       *ebpf.Program `ebpf:"host_out"`
+	HostSockops   *ebpf.Program `ebpf:"host_sockops"`
 }
 
 func (p *HostPrograms) Close() error {
 	return _HostClose(
 		p.HostAccept,
 		p.HostClock,
+		p.HostHandshake,
 		p.HostIn,
 		p.HostOut,
 		p.HostSockops,

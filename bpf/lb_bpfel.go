@@ -30,6 +30,7 @@ const (
 	LBMapShared       = "shared"
 	LBMapSteers       = "steers"
 	LBMapTables       = "tables"
+	LBMapTierSources  = "tier_sources"
 	LBMapVipCpu       = "vip_cpu"
 	LBProgClock       = "clock"
 	LBProgFlowSweep   = "flow_sweep"
@@ -51,6 +52,7 @@ const (
 	LBVarSource6      = "source6"
 	LBVarSource6Mask  = "source6_mask"
 	LBVarSteering     = "steering"
+	LBVarTierAddr     = "tier_addr"
 	LBVarVips         = "vips"
 )
 
@@ -107,21 +109,22 @@ type LBProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type LBMapSpecs struct {
-	AskBound   *ebpf.MapSpec `ebpf:"ask_bound"`
-	AskSources *ebpf.MapSpec `ebpf:"ask_sources"`
-	Asks       *ebpf.MapSpec `ebpf:"asks"`
-	Conns      *ebpf.MapSpec `ebpf:"conns"`
-	Flows      *ebpf.MapSpec `ebpf:"flows"`
-	Inputs     *ebpf.MapSpec `ebpf:"inputs"`
-	Lines      *ebpf.MapSpec `ebpf:"lines"`
-	Reasons    *ebpf.MapSpec `ebpf:"reasons"`
-	Seats      *ebpf.MapSpec `ebpf:"seats"`
-	SeatsAbout *ebpf.MapSpec `ebpf:"seats_about"`
-	SeatsTaken *ebpf.MapSpec `ebpf:"seats_taken"`
-	Shared     *ebpf.MapSpec `ebpf:"shared"`
-	Steers     *ebpf.MapSpec `ebpf:"steers"`
-	Tables     *ebpf.MapSpec `ebpf:"tables"`
-	VipCpu     *ebpf.MapSpec `ebpf:"vip_cpu"`
+	AskBound    *ebpf.MapSpec `ebpf:"ask_bound"`
+	AskSources  *ebpf.MapSpec `ebpf:"ask_sources"`
+	Asks        *ebpf.MapSpec `ebpf:"asks"`
+	Conns       *ebpf.MapSpec `ebpf:"conns"`
+	Flows       *ebpf.MapSpec `ebpf:"flows"`
+	Inputs      *ebpf.MapSpec `ebpf:"inputs"`
+	Lines       *ebpf.MapSpec `ebpf:"lines"`
+	Reasons     *ebpf.MapSpec `ebpf:"reasons"`
+	Seats       *ebpf.MapSpec `ebpf:"seats"`
+	SeatsAbout  *ebpf.MapSpec `ebpf:"seats_about"`
+	SeatsTaken  *ebpf.MapSpec `ebpf:"seats_taken"`
+	Shared      *ebpf.MapSpec `ebpf:"shared"`
+	Steers      *ebpf.MapSpec `ebpf:"steers"`
+	Tables      *ebpf.MapSpec `ebpf:"tables"`
+	TierSources *ebpf.MapSpec `ebpf:"tier_sources"`
+	VipCpu      *ebpf.MapSpec `ebpf:"vip_cpu"`
 }
 
 // LBVariableSpecs contains global variables before they are loaded into the kernel.
@@ -143,6 +146,7 @@ type LBVariableSpecs struct {
 	Source6      *ebpf.VariableSpec `ebpf:"source6"`
 	Source6Mask  *ebpf.VariableSpec `ebpf:"source6_mask"`
 	Steering     *ebpf.VariableSpec `ebpf:"steering"`
+	TierAddr     *ebpf.VariableSpec `ebpf:"tier_addr"`
 	Vips         *ebpf.VariableSpec `ebpf:"vips"`
 }
 
@@ -166,21 +170,22 @@ func (o *LBObjects) Close() error {
 //
 // It can be passed to LoadLBObjects or ebpf.CollectionSpec.LoadAndAssign.
 type LBMaps struct {
-	AskBound   *ebpf.Map `ebpf:"ask_bound"`
-	AskSources *ebpf.Map `ebpf:"ask_sources"`
-	Asks       *ebpf.Map `ebpf:"asks"`
-	Conns      *ebpf.Map `ebpf:"conns"`
-	Flows      *ebpf.Map `ebpf:"flows"`
-	Inputs     *ebpf.Map `ebpf:"inputs"`
-	Lines      *ebpf.Map `ebpf:"lines"`
-	Reasons    *ebpf.Map `ebpf:"reasons"`
-	Seats      *ebpf.Map `ebpf:"seats"`
-	SeatsAbout *ebpf.Map `ebpf:"seats_about"`
-	SeatsTaken *ebpf.Map `ebpf:"seats_taken"`
-	Shared     *ebpf.Map `ebpf:"shared"`
-	Steers     *ebpf.Map `ebpf:"steers"`
-	Tables     *ebpf.Map `ebpf:"tables"`
-	VipCpu     *ebpf.Map `ebpf:"vip_cpu"`
+	AskBound    *ebpf.Map `ebpf:"ask_bound"`
+	AskSources  *ebpf.Map `ebpf:"ask_sources"`
+	Asks        *ebpf.Map `ebpf:"asks"`
+	Conns       *ebpf.Map `ebpf:"conns"`
+	Flows       *ebpf.Map `ebpf:"flows"`
+	Inputs      *ebpf.Map `ebpf:"inputs"`
+	Lines       *ebpf.Map `ebpf:"lines"`
+	Reasons     *ebpf.Map `ebpf:"reasons"`
+	Seats       *ebpf.Map `ebpf:"seats"`
+	SeatsAbout  *ebpf.Map `ebpf:"seats_about"`
+	SeatsTaken  *ebpf.Map `ebpf:"seats_taken"`
+	Shared      *ebpf.Map `ebpf:"shared"`
+	Steers      *ebpf.Map `ebpf:"steers"`
+	Tables      *ebpf.Map `ebpf:"tables"`
+	TierSources *ebpf.Map `ebpf:"tier_sources"`
+	VipCpu      *ebpf.Map `ebpf:"vip_cpu"`
 }
 
 func (m *LBMaps) Close() error {
@@ -199,6 +204,7 @@ func (m *LBMaps) Close() error {
 		m.Shared,
 		m.Steers,
 		m.Tables,
+		m.TierSources,
 		m.VipCpu,
 	)
 }
@@ -222,6 +228,7 @@ type LBVariables struct {
 	Source6      *ebpf.Variable `ebpf:"source6"`
 	Source6Mask  *ebpf.Variable `ebpf:"source6_mask"`
 	Steering     *ebpf.Variable `ebpf:"steering"`
+	TierAddr     *ebpf.Variable `ebpf:"tier_addr"`
 	Vips         *ebpf.Variable `ebpf:"vips"`
 }
 

@@ -30,6 +30,8 @@ const (
 	SteerEntries = 64
 	JoinTries    = 16
 	OuterTTL     = 64
+	TierOne      = 255
+	TierSources  = 64
 	SeatAny      = 4095
 	TunnelPorts  = 49152
 )
@@ -40,6 +42,8 @@ const (
 	HostVIPIDS      = 65536
 	HostSources     = 64
 	GenerationAhead = 64
+	OffloadMs       = 32768
+	OpenedBuckets   = 65536
 )
 
 // Of fl_router_constants.
@@ -327,8 +331,12 @@ const (
 	DropAskLimit        Reason = 22
 	DropEcho            Reason = 23
 	DropHeadroom        Reason = 24
-	ReasonCount         Reason = 25
-	Known               Reason = 25
+	ForwardTierDown     Reason = 25
+	ForwardOtherTier    Reason = 26
+	DropTierSource      Reason = 27
+	DropTierStray       Reason = 28
+	ReasonCount         Reason = 29
+	Known               Reason = 29
 )
 
 // String is the name in metrics, status and docs.
@@ -384,6 +392,14 @@ func (v Reason) String() string {
 		return "drop_echo"
 	case DropHeadroom:
 		return "drop_headroom"
+	case ForwardTierDown:
+		return "forward_tier_down"
+	case ForwardOtherTier:
+		return "forward_other_tier"
+	case DropTierSource:
+		return "drop_tier_source"
+	case DropTierStray:
+		return "drop_tier_stray"
 	case Known:
 		return "known"
 	}
@@ -516,7 +532,8 @@ type VIP struct {
 	Generation  uint32
 	OpenEpoch   uint8
 	Pad         uint8
-	Pad2        uint16
+	Pad2        uint8
+	Tier        uint8
 	JoinHash    uint64
 }
 
@@ -709,7 +726,20 @@ const (
 	HostDropForeignTunnel   HostReason = 30
 	HostDropForeignICMP     HostReason = 31
 	HostDropNoJoin          HostReason = 32
-	HostReasonCount         HostReason = 33
+	HostHandshakeAnswered   HostReason = 33
+	HostHandshakeOpened     HostReason = 34
+	HostHandshakeBadMAC     HostReason = 35
+	HostHandshakeLate       HostReason = 36
+	HostHandshakeRefused    HostReason = 37
+	HostStackMptcp          HostReason = 38
+	HostStackSettings       HostReason = 39
+	HostStackTaken          HostReason = 40
+	HostStackForm           HostReason = 41
+	HostStackRoute          HostReason = 42
+	HostDropBacklog         HostReason = 43
+	HostDropEarly           HostReason = 44
+	HostDropReplay          HostReason = 45
+	HostReasonCount         HostReason = 46
 )
 
 // String is the name in metrics, status and docs.
@@ -781,6 +811,32 @@ func (v HostReason) String() string {
 		return "drop_foreign_icmp"
 	case HostDropNoJoin:
 		return "drop_no_join"
+	case HostHandshakeAnswered:
+		return "handshake_answered"
+	case HostHandshakeOpened:
+		return "handshake_opened"
+	case HostHandshakeBadMAC:
+		return "handshake_bad_mac"
+	case HostHandshakeLate:
+		return "handshake_late"
+	case HostHandshakeRefused:
+		return "handshake_refused"
+	case HostStackMptcp:
+		return "stack_mptcp"
+	case HostStackSettings:
+		return "stack_settings"
+	case HostStackTaken:
+		return "stack_taken"
+	case HostStackForm:
+		return "stack_form"
+	case HostStackRoute:
+		return "stack_route"
+	case HostDropBacklog:
+		return "drop_backlog"
+	case HostDropEarly:
+		return "drop_early"
+	case HostDropReplay:
+		return "drop_replay"
 	}
 	return fmt.Sprintf("host_reason_%d", uint32(v))
 }
@@ -826,6 +882,7 @@ const (
 	HostVIPSources   HostVIPFlags = 8
 	HostVIPJoin      HostVIPFlags = 16
 	HostVIPCarrier   HostVIPFlags = 4096
+	HostVIPOffload   HostVIPFlags = 32768
 )
 
 // String is the name in metrics, status and docs.
@@ -839,8 +896,55 @@ func (v HostVIPFlags) String() string {
 		return "join"
 	case HostVIPCarrier:
 		return "carrier"
+	case HostVIPOffload:
+		return "offload"
 	}
 	return fmt.Sprintf("host_vip_flags_%d", uint32(v))
+}
+
+// Offload is fl_offload.
+type Offload struct {
+	_        structs.HostLayout
+	Key      [2]uint64
+	Flags    uint32
+	Wscale   uint8
+	Ttl      uint8
+	HopLimit uint8
+	Pad      uint8
+}
+
+// OffloadCount is fl_offload_count.
+type OffloadCount struct {
+	_        structs.HostLayout
+	Answered uint64
+	Opened   uint64
+	Stack    uint64
+	Mptcp    uint64
+}
+
+// OffloadFlags is fl_offload_flags.
+type OffloadFlags uint32
+
+const (
+	OffloadOn     OffloadFlags = 1
+	OffloadSack   OffloadFlags = 2
+	OffloadWscale OffloadFlags = 4
+	OffloadEcn    OffloadFlags = 8
+)
+
+// String is the name in metrics, status and docs.
+func (v OffloadFlags) String() string {
+	switch v {
+	case OffloadOn:
+		return "on"
+	case OffloadSack:
+		return "sack"
+	case OffloadWscale:
+		return "wscale"
+	case OffloadEcn:
+		return "ecn"
+	}
+	return fmt.Sprintf("offload_flags_%d", uint32(v))
 }
 
 // Socket is fl_socket.
@@ -850,7 +954,7 @@ type Socket struct {
 	Live     uint8
 	Stamped  uint8
 	Closed   uint8
-	Pad      uint8
+	Own      uint8
 	VipId    uint32
 }
 

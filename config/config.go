@@ -91,6 +91,12 @@ type Balancer struct {
 	Metrics     *string  `yaml:"metrics"`
 	BGP         *Speaker `yaml:"bgp"` // nil: it announces nothing by BGP
 	L2          *L2      `yaml:"l2"`  // nil: it holds no address on its Ethernet
+	// Tier 2: it stands between balancers and servers, for the VIPs with tiers, at
+	// Address. Else 0 or 1.
+	Tier    int        `yaml:"tier"`
+	Address netip.Addr `yaml:"address"`
+	// Drain: tier two's gets no new connections.
+	Drain bool `yaml:"drain"`
 }
 
 // Server is a machine behind VIPs; with an agent it runs `fairlead host`.

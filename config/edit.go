@@ -173,6 +173,19 @@ func (e *Editor) SetServer(name string, address netip.Addr, api string) error {
 	return nil
 }
 
+// SetDrain has a balancer of tier two drain, or not.
+func (e *Editor) SetDrain(balancer string, drain bool) {
+	n := slices.IndexFunc(e.file.Balancers, func(b Balancer) bool { return b.Name == balancer })
+	if n < 0 || e.file.Balancers[n].Drain == drain {
+		return
+	}
+	if anchored(e.item("balancers", n).Content...) {
+		e.expand()
+	}
+	set(e.item("balancers", n), "drain", truth(drain), !drain)
+	e.file.Balancers[n].Drain = drain
+}
+
 // Text is the text as it is now: what was given, where nothing was changed; else with
 // what was changed written anew, and if that cannot be put into its place, all of it.
 func (e *Editor) Text() ([]byte, error) {

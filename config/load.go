@@ -231,6 +231,9 @@ func (v *VIP) fill(at positions, path string) {
 	if v.Carrier == v.Scheme.Row().Carrier(v.Protocol) {
 		v.Carrier = "" // as if nobody had said it: it is the same VIP
 	}
+	if v.Handshake == vip.HandshakeStack {
+		v.Handshake = "" // the same
+	}
 	if v.Announce == vip.AnnounceHealthy {
 		v.Announce = "" // the same
 	}
@@ -242,6 +245,12 @@ func (v *VIP) fill(at positions, path string) {
 	}
 	if at[path+".cookie_bits"] == nil {
 		v.CookieBits = cmp.Or(v.CookieBits, v.DefaultBits())
+	}
+	if t := v.Tiers; t != nil {
+		if at[path+".tiers.bits"] == nil {
+			t.Bits = cmp.Or(t.Bits, vip.DefaultTierBits)
+		}
+		t.Forwarding = cmp.Or(t.Forwarding, v.Forwarding)
 	}
 	if v.ICMPEcho == nil {
 		v.ICMPEcho = new(true)

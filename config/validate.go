@@ -47,6 +47,7 @@ func (c *Config) check() {
 	c.checkTunnelSources()
 	c.checkSources()
 	c.checkSteerSources()
+	c.checkTiers()
 	c.checkSecret()
 	c.checkRotation()
 	for _, l := range c.Limits.all() {

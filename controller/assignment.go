@@ -63,6 +63,9 @@ type VIP struct {
 	// Buckets is the bucket table (schemes beamer and faild; else nil). Its
 	// length is fixed when the VIP is made. Every number in it is a slot's.
 	Buckets *buckets.Table `json:"buckets,omitempty"`
+	// TierTwo are the balancers of tier two by the numbers that cookies name (Tiers),
+	// as Slots; nil: there is one tier.
+	TierTwo []Slot `json:"tier_two,omitempty"`
 	// Slots in ascending number; numbers may have gaps.
 	Slots []Slot `json:"slots"`
 }
@@ -72,8 +75,8 @@ type VIP struct {
 var encoded = func() reflect.Type {
 	var fields []reflect.StructField
 	for _, name := range []string{"ID", "Name", "Address", "Port", "Protocol", "Scheme", "Policy", "Affinity", "Forwarding", "Steer",
-		"CookieBits", "SeatBits", "Carrier", "Fragments", "ICMPEcho", "MSSClamp", "Health", "Hash", "HashRows", "Capacity", "Horizon", "HorizonSteps",
-		"WarmUp", "Share", "Buckets", "ChainTime", "MPTCP", "Announce", "Communities", "MED", "Slots"} {
+		"CookieBits", "SeatBits", "Tiers", "Carrier", "Handshake", "Fragments", "ICMPEcho", "MSSClamp", "Health", "Hash", "HashRows", "Capacity", "Horizon", "HorizonSteps",
+		"WarmUp", "Share", "Buckets", "ChainTime", "MPTCP", "Announce", "Communities", "MED", "TierTwo", "Slots"} {
 		f, _ := reflect.TypeFor[VIP]().FieldByName(name)
 		fields = append(fields, reflect.StructField{Name: f.Name, Type: f.Type, Tag: f.Tag})
 	}

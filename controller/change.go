@@ -98,6 +98,12 @@ func (p *planner) edit(cur *Assignment, op Op) error {
 			}
 			continue
 		}
+		if is, err := p.editTier(w, op); is {
+			if done = true; err != nil {
+				return err
+			}
+			continue
+		}
 		if !slices.ContainsFunc(w.members, func(m member) bool { return m.server == op.Server }) {
 			continue
 		}
@@ -130,6 +136,28 @@ func rests(cur *Assignment, op Op) bool {
 		return (op.VIP == "" || v.Name == op.VIP) &&
 			slices.ContainsFunc(v.Slots, func(s Slot) bool { return s.Server == op.Server && s.State == Resting })
 	})
+}
+
+// editTier drains and undrains op.Server where it is a balancer of w's tier two.
+func (p *planner) editTier(w *wanted, op Op) (is bool, err error) {
+	at := slices.IndexFunc(w.tier, func(m member) bool { return m.server == op.Server })
+	switch {
+	case at < 0:
+		return false, nil
+	case op.VIP != "":
+		return true, Invalid(fmt.Sprintf("%s is a balancer of tier two, and drains for all VIPs: leave vip %s out", op.Server, op.VIP))
+	case op.Kind == Undrain:
+		w.tier[at].drain = false
+		return true, nil
+	case op.Kind != Drain:
+		return true, Invalid(fmt.Sprintf("%s is a balancer of tier two: change its entry in the file, then `fairlead apply`", op.Server))
+	}
+	others := slices.DeleteFunc(slices.Clone(w.tier), func(m member) bool { return m.server == op.Server })
+	if !p.force && p.refuseLast(&wanted{vip: w.vip, members: w.tier}, op.Server, others) {
+		return true, nil
+	}
+	w.tier[at].drain = true
+	return true, nil
 }
 
 // editVIP changes op.Server, which w has, perhaps at two addresses.

@@ -13,6 +13,7 @@ type wanted struct {
 	vip     VIP
 	buckets int // how many (schemes beamer and faild; else 0)
 	members []member
+	tier    []member // balancers of tier two, where the VIP has tiers
 	// byName indexes members, once they are settled (planner.run).
 	byName map[string][]int
 }
@@ -60,6 +61,11 @@ func desired(cfg *config.Config) ([]wanted, error) {
 			}
 			w.members = append(w.members, member{s.Name, s.Address, s.API, m.Weight, m.Drain, m.Standby})
 		}
+		if w.vip.TierBits() > 0 {
+			for _, b := range cfg.SecondTier() {
+				w.tier = append(w.tier, member{server: b.Name, address: b.Address, api: config.NoAgent, weight: 1, drain: b.Drain})
+			}
+		}
 		all = append(all, w)
 	}
 	return all, nil
@@ -70,7 +76,7 @@ func asIs(cur *Assignment) []wanted {
 	var all []wanted
 	for i := range cur.VIPs {
 		w := wanted{vip: cur.VIPs[i]}
-		w.vip.ID, w.vip.Slots, w.vip.HorizonSteps, w.vip.Buckets = 0, nil, nil, nil
+		w.vip.ID, w.vip.Slots, w.vip.HorizonSteps, w.vip.Buckets, w.vip.TierTwo = 0, nil, nil, nil, nil
 		if t := cur.VIPs[i].Buckets; t != nil {
 			w.buckets = t.Len()
 		}
@@ -78,6 +84,11 @@ func asIs(cur *Assignment) []wanted {
 		for _, s := range cur.VIPs[i].Slots {
 			if s.State != Resting {
 				w.members = append(w.members, member{s.Server, s.Address, s.API, s.Weight, s.State == Draining, s.State == Standby})
+			}
+		}
+		for _, s := range cur.VIPs[i].TierTwo {
+			if s.State != Resting {
+				w.tier = append(w.tier, member{s.Server, s.Address, s.API, s.Weight, s.State == Draining, false})
 			}
 		}
 		all = append(all, w)

@@ -45,6 +45,12 @@ func First(cfg *config.Config) (*Assignment, error) {
 			}
 			v.Slots = append(v.Slots, s)
 		}
+		v.TierTwo = w.tierSlots(0, func(s State) State {
+			if s == Joining {
+				return Active
+			}
+			return s
+		})
 		v.stepHorizon(time.Time{})
 		if v.Chains() {
 			v.Buckets = buckets.New(w.buckets, v.BucketServers())

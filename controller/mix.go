@@ -76,6 +76,10 @@ func (v *VIP) clone() VIP {
 	w := *v
 	w.Slots = slices.Clone(v.Slots)
 	w.HorizonSteps = slices.Clone(v.HorizonSteps)
+	w.TierTwo = slices.Clone(v.TierTwo)
+	if v.Tiers != nil {
+		w.Tiers = new(*v.Tiers)
+	}
 	if v.Health != nil {
 		w.Health = new(*v.Health)
 	}
@@ -168,6 +172,25 @@ func (v *VIP) validate() error {
 	if !plain(v.Address) {
 		return fmt.Errorf("address %s is none that a VIP can have", v.Address)
 	}
+	if len(v.TierTwo) > 0 {
+		if v.TierBits() == 0 {
+			return errors.New("it has balancers of tier two and no tiers")
+		}
+		front := v.front()
+		if err := front.validateSlots(); err != nil {
+			return fmt.Errorf("tier two: %w", err)
+		}
+	}
+	if err := v.validateSlots(); err != nil {
+		return err
+	}
+	if err := v.validateChains(); err != nil {
+		return err
+	}
+	return v.validateHash()
+}
+
+func (v *VIP) validateSlots() error {
 	for i, s := range v.Slots {
 		switch {
 		case int(s.Number) >= v.slotLimit():
@@ -184,10 +207,7 @@ func (v *VIP) validate() error {
 			return fmt.Errorf("slot %d: old weight %d: must be 1 to 1000, or 0 for none", s.Number, s.OldWeight)
 		}
 	}
-	if err := v.validateChains(); err != nil {
-		return err
-	}
-	return v.validateHash()
+	return nil
 }
 
 // plain: an address that has one spelling and goes into a map as it is.
@@ -240,12 +260,17 @@ func mixableVIP(x, y *Assignment, v *VIP) error {
 			return err
 		}
 	}
-	var others []Slot // by ascending number, as v's
+	var others, tier []Slot // by ascending number, as v's
 	if w != nil {
-		others = w.Slots
+		others, tier = w.Slots, w.TierTwo
 	}
-	for i := range v.Slots {
-		s := &v.Slots[i]
+	return errors.Join(mixableSlots(x, y, v, v.Slots, others), mixableSlots(x, y, v, v.TierTwo, tier))
+}
+
+// mixableSlots: of one kind, v's in x and others in y.
+func mixableSlots(x, y *Assignment, v *VIP, slots, others []Slot) error {
+	for i := range slots {
+		s := &slots[i]
 		for len(others) > 0 && others[0].Number < s.Number {
 			others = others[1:]
 		}

@@ -196,6 +196,9 @@ func cookieForm(v *VIP) string {
 		return ""
 	}
 	width := fmt.Sprintf("%d bits", v.CookieBits)
+	if v.TierBits() != 0 {
+		width += fmt.Sprintf(", %d of a tier", v.TierBits())
+	}
 	if v.SeatBits != 0 {
 		width += fmt.Sprintf(", %d of a seat", v.SeatBits)
 	}
@@ -278,6 +281,7 @@ func (p *planner) step(cur, next *Assignment) (changed bool, err error) {
 				break // renamed once the VIP that has a wanted name is gone
 			}
 			changed = p.stepVIP(&v, w, next) || changed
+			changed = p.stepTiers(&v, w, next) || changed
 		}
 		next.VIPs = append(next.VIPs, v)
 	}
@@ -301,6 +305,7 @@ func (p *planner) step(cur, next *Assignment) (changed bool, err error) {
 			s.Version = next.Version
 			v.Slots = append(v.Slots, s)
 		}
+		v.TierTwo = w.tierSlots(next.Version, func(s State) State { return s })
 		v.stepHorizon(time.Time{})
 		if v.Chains() {
 			v.Buckets = buckets.New(w.buckets, v.BucketServers())

@@ -29,6 +29,8 @@ func (p *planner) settings(v *VIP, w *wanted, next *Assignment) (changed bool) {
 	set("affinity", v.Affinity, to.Affinity)
 	set("forwarding", v.Forwarding, to.Forwarding)
 	set("steer", cmp.Or(v.Steer, vip.SteerOff), cmp.Or(to.Steer, vip.SteerOff))
+	set("handshake", v.Handshakes(), to.Handshakes())
+	set("tiers", tiersWords(v), tiersWords(to))
 	set("fragments", v.Fragments, to.Fragments)
 	set("icmp_echo", v.ICMPEcho, to.ICMPEcho)
 	set("mss_clamp", v.MSSClamp, to.MSSClamp)
@@ -54,11 +56,19 @@ func (p *planner) settings(v *VIP, w *wanted, next *Assignment) (changed bool) {
 	if to.Hash != old.Hash || capacity != old.Capacity {
 		v.replace()
 	}
-	id, slots, steps, table := v.ID, v.Slots, v.HorizonSteps, v.Buckets
+	id, slots, steps, table, tier := v.ID, v.Slots, v.HorizonSteps, v.Buckets, v.TierTwo
 	*v = *to
-	v.ID, v.Slots, v.HorizonSteps, v.Buckets = id, slots, steps, table
+	v.ID, v.Slots, v.HorizonSteps, v.Buckets, v.TierTwo = id, slots, steps, table, tier
 	v.HashRows, v.Capacity = rows, capacity
 	return changed
+}
+
+// tiersWords is what may change of a VIP's tiers in place.
+func tiersWords(v *VIP) string {
+	if v.TierBits() == 0 {
+		return "none"
+	}
+	return "by " + string(v.Tiers.Forwarding)
 }
 
 func show(v any) string {

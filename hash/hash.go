@@ -19,10 +19,10 @@ func Tuple(k Key, src netip.AddrPort, dstPort uint16) uint64 {
 	sport, dport := uint64(bits.ReverseBytes16(src.Port())), uint64(bits.ReverseBytes16(dstPort))
 	if a := src.Addr().Unmap(); a.Is4() {
 		b := a.As4()
-		return words(k, uint64(binary.LittleEndian.Uint32(b[:]))|sport<<32|dport<<48)
+		return Words(k, uint64(binary.LittleEndian.Uint32(b[:]))|sport<<32|dport<<48)
 	}
 	b := src.Addr().As16()
-	return words(k, binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:]), sport|dport<<16)
+	return Words(k, binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:]), sport|dport<<16)
 }
 
 // Flow is the hash of a flow under the key that never rotates. A VIP that
@@ -42,9 +42,9 @@ func Row(hash uint64, size int) int { return Scale(uint32(hash>>32), size) }
 // Scale maps 32 random bits to 0..size-1 without a division (fl_scale).
 func Scale(random uint32, size int) int { return int(uint64(random) * uint64(size) >> 32) }
 
-// words is SipHash-1-3 over a fixed number of words, without the block
+// Words is SipHash-1-3 over a fixed number of words, without the block
 // that encodes the length: bpf/include/siphash.h.
-func words(k Key, all ...uint64) uint64 {
+func Words(k Key, all ...uint64) uint64 {
 	v0, v1 := k[0]^0x736f6d6570736575, k[1]^0x646f72616e646f6d
 	v2, v3 := k[0]^0x6c7967656e657261, k[1]^0x7465646279746573
 	round := func() {

@@ -57,5 +57,5 @@ func IPv4(k *Key, source, ports uint32) uint64 {
 // IPv6 is Tuple for an IPv6 source, from words as IPv4 takes them: the
 // first and the last eight bytes of the address, and the ports.
 func IPv6(k *Key, first, last uint64, ports uint32) uint64 {
-	return words(*k, first, last, uint64(ports))
+	return Words(*k, first, last, uint64(ports))
 }

@@ -86,6 +86,9 @@ type Options struct {
 	// waits to be added.
 	ActiveServers int `json:"active_servers"`
 	ActiveLBs     int `json:"active_lbs"`
+	// SecondTier are the numbers of the balancers that are of tier two. Those of them that
+	// wait are drained.
+	SecondTier []int `json:"second_tier,omitempty"`
 	// VIPs replaces the standard set (vips.go).
 	VIPs []VIP `json:"vips"`
 	// Plain makes the router send the VIPs straight to server1, without

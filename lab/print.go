@@ -42,7 +42,7 @@ func (r *Result) PrintResult(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, print := range []func(io.Writer) error{r.printFlood, r.printAttacks, r.printChain, r.printDrains, r.printPartitions, r.printScaling} {
+	for _, print := range []func(io.Writer) error{r.printFlood, r.printHandshakes, r.printAttacks, r.printChain, r.printDrains, r.printPartitions, r.printScaling} {
 		if err := print(w); err != nil {
 			return err
 		}

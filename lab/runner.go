@@ -33,7 +33,9 @@ func (r *runner) churn() *churn {
 	}
 	for n := range r.lab.LBs {
 		if n < r.lab.ActiveLBs {
-			c.ecmp = append(c.ecmp, n+1)
+			if !slices.Contains(r.lab.SecondTier, n+1) {
+				c.ecmp = append(c.ecmp, n+1)
+			}
 		} else {
 			c.gone[r.lab.front(n+1)] = true // not there yet
 		}

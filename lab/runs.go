@@ -10,11 +10,13 @@ import (
 
 // RunTally is one scheme, policy, forwarding and family under the scenario.
 type RunTally struct {
-	Scheme         string `json:"scheme"`
-	Policy         string `json:"policy"`
-	Hash           string `json:"hash,omitempty"` // where the policy is hash
-	Forwarding     string `json:"forwarding"`
-	Family         string `json:"family"`
+	Scheme     string `json:"scheme"`
+	Policy     string `json:"policy"`
+	Hash       string `json:"hash,omitempty"` // where the policy is hash
+	Forwarding string `json:"forwarding"`
+	Family     string `json:"family"`
+	// Handshake is who answers SYNs (scenario offload); empty: the stack.
+	Handshake      string `json:"handshake,omitempty"`
 	Connections    int    `json:"connections"`
 	Completed      int    `json:"completed"`
 	Broken         int    `json:"broken"`
@@ -50,6 +52,9 @@ func (r RunTally) Name() string {
 		}
 	}
 	name += "-" + r.Family
+	if r.Handshake != "" {
+		name += "-" + r.Handshake
+	}
 	if r.NoTimestamps {
 		name += "-no-timestamps"
 	}
@@ -138,7 +143,7 @@ func vipsOf(runs []RunTally) []VIP {
 	var vips []VIP
 	for i, r := range runs {
 		v := VIP{Name: r.Name(), Address: vipAddress4(i + 1), Port: httpPort, Protocol: "tcp", Scheme: r.Scheme, Policy: cmp.Or(r.Policy, "hash"), Hash: r.Hash,
-			Forwarding: r.Forwarding, Standby: r.row().Foresees(), Health: "http"}
+			Forwarding: r.Forwarding, Standby: r.row().Foresees(), Health: "http", Handshake: r.Handshake}
 		if r.Family == "ipv6" {
 			v.Address = vipAddress6(i + 1)
 		}

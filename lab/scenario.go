@@ -62,7 +62,11 @@ func scenarios() map[string]scenario {
 			parts: RunOptions.drainParts, play: (*runner).drainSwitch},
 		"attack": {schemes: []string{"cheetah", "jet", "beamer", "faild"}, allowed: []string{"cheetah", "jet", "beamer", "faild"},
 			policies: []string{"rr"}, scale: AttackScale, size: attackSize, parts: RunOptions.attackParts, play: (*runner).attack},
+		"offload": {schemes: []string{"cheetah"}, allowed: []string{"cheetah"}, policies: []string{"rr"}, scale: OffloadScale, size: churnSize,
+			parts: RunOptions.offloadParts, play: (*runner).offload},
 		"parted": {schemes: []string{"cheetah", "jet", "beamer"}, policies: []string{"rr"}, scale: PartedScale, size: partedSize, parts: RunOptions.apart, play: (*runner).parted},
+		"two-tier": {schemes: []string{"cheetah", "cheetah-stateful", "full-ct"}, allowed: []string{"cheetah", "cheetah-stateful", "full-ct"},
+			policies: []string{"rr"}, scale: TwoTierScale, size: twoTierSize, parts: RunOptions.apart, play: (*runner).twoTier},
 		"scaling": {schemes: []string{"cheetah", "beamer", "jet", "stateless"}, allowed: []string{"cheetah", "beamer", "jet", "full-ct", "stateless"},
 			policies: []string{"rr"}, parts: RunOptions.apart, play: (*runner).scaling},
 	}
@@ -153,8 +157,12 @@ type Result struct {
 	Repoints []Repoint    `json:"repoints,omitempty"`
 	// Attacks: scenario attack's, in their order, lab after lab.
 	Attacks []Attack `json:"attacks,omitempty"`
+	// Handshakes: offload's, by VIP.
+	Handshakes []Handshakes `json:"handshakes,omitempty"`
 	// Partitions: parted's.
 	Partitions []Partition `json:"partitions,omitempty"`
+	// Tiers: of two-tier, what the balancers that live counted about tiers, by reason.
+	Tiers Counters `json:"tiers,omitempty"`
 	// Scaling: the scenario of this name.
 	Scaling *Scaling `json:"scaling,omitempty"`
 	// Counters are kernel counters that moved, at the client and at all
@@ -192,6 +200,9 @@ func (o *RunOptions) fill() error {
 	}
 	if o.WithoutGuards && o.Scenario != "attack" {
 		return fmt.Errorf("--without-guards is of scenario attack, not of %s", o.Scenario)
+	}
+	if o.Scenario == "offload" {
+		o.Rate = cmp.Or(o.Rate, MaxFloodRate)
 	}
 	o.Rate = cmp.Or(o.Rate, DefaultFloodRate)
 	if o.Rate < 1 || o.Rate > MaxFloodRate {
@@ -263,6 +274,9 @@ func (o RunOptions) vips(runs []RunTally) []VIP {
 		if v := &vips[i]; o.Scenario == "chain" && wire.Tunnel(v.Forwarding).Port() != 0 {
 			v.ChainTime = chainBrief
 		}
+		if o.Scenario == "two-tier" {
+			o.tiers(vips)
+		}
 		if o.Scenario == "scaling" {
 			// All VIPs have the servers that wait. None fails, and to check 32 for
 			// each VIP takes a processor's time.
@@ -289,6 +303,9 @@ func (o RunOptions) runLab(ctx context.Context, s scenario, p part, before []Run
 	}
 	if o.Scenario == "parted" {
 		options.Controllers, options.Remote = 3, true // operators are parted from controllers, too
+	}
+	if o.Scenario == "two-tier" {
+		options.SecondTier = secondTier
 	}
 	if o.Scenario == "synflood" || o.Scenario == "attack" {
 		for _, run := range p.runs {
@@ -357,7 +374,11 @@ func (r *Result) join(o *Result) {
 	r.Detours, r.Drains, r.Repoints = append(r.Detours, o.Detours...), append(r.Drains, o.Drains...), append(r.Repoints, o.Repoints...)
 	r.Attacks = append(r.Attacks, o.Attacks...)
 	r.Partitions = append(r.Partitions, o.Partitions...)
+	r.Handshakes = append(r.Handshakes, o.Handshakes...)
 	r.Floods, r.Tables = append(r.Floods, o.Floods...), append(r.Tables, o.Tables...)
+	if o.Tiers != nil {
+		r.Tiers = o.Tiers
+	}
 	if o.Scaling != nil {
 		r.Scaling = o.Scaling
 	}

@@ -32,7 +32,7 @@ func TestRunOptions(t *testing.T) {
 		{Scenario: "churn", Schemes: []string{"jet"}, Hashes: []string{"ring", "maglev"}},
 		{Scenario: "synflood", Rate: MaxFloodRate + 1},
 		{Scenario: "scaling", RateFactor: 1}, {Scenario: "scaling", RateFactor: -1}, {Scenario: "scaling", RateFactor: math.NaN()}, {Scenario: "scaling", RateFactor: 1e-9},
-		{Scenario: "scaling", Schemes: []string{"faild"}}, {Scenario: "churn", RateFactor: 0.1},
+		{Scenario: "two-tier", Schemes: []string{"jet"}}, {Scenario: "scaling", Schemes: []string{"faild"}}, {Scenario: "churn", RateFactor: 0.1},
 	} {
 		if err := o.fill(); err == nil {
 			t.Errorf("%+v is accepted", o)

@@ -38,9 +38,11 @@ const (
 //	GET  /echo                            a head, then every byte that comes
 //	UDP  7                                the name, a space, the packet
 //
+// plainTCP: it is no MPTCP listener, as it would be.
+//
 // UDP sockets are bound to single addresses, because an answer must leave
 // from the address that was asked.
-func Serve(ctx context.Context, name string, addresses []netip.Addr, log *slog.Logger) error {
+func Serve(ctx context.Context, name string, addresses []netip.Addr, plainTCP bool, log *slog.Logger) error {
 	for _, a := range addresses {
 		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, echoPort)))
 		if err != nil {
@@ -48,7 +50,11 @@ func Serve(ctx context.Context, name string, addresses []netip.Addr, log *slog.L
 		}
 		go echo(c, name)
 	}
-	listener, err := (&net.ListenConfig{KeepAlive: -1}).Listen(ctx, "tcp", fmt.Sprintf(":%d", httpPort))
+	listen := net.ListenConfig{KeepAlive: -1}
+	if plainTCP {
+		listen.SetMultipathTCP(false)
+	}
+	listener, err := listen.Listen(ctx, "tcp", fmt.Sprintf(":%d", httpPort))
 	if err != nil {
 		return fmt.Errorf("listen for HTTP: %w", err)
 	}

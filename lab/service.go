@@ -16,6 +16,9 @@ func webName(machine string) string { return machine + "-web" }
 // startWeb starts a server's service; n is its number.
 func (l *Lab) startWeb(machine string, n int) error {
 	args := []string{l.Program, "lab", "serve", "--name", machine}
+	if l.offloads() {
+		args = append(args, "--plain-tcp")
+	}
 	for _, a := range append(l.vipAddresses(), l.serverAddresses(n)...) {
 		args = append(args, "--address", a.String())
 	}

@@ -164,6 +164,11 @@ func (l *Lab) buildServer(n int) error {
 	if err := netspace.Sysctls(serverSysctls, [][2]string{{"net.ipv4.ip_default_ttl", ttl}, {"net.ipv6.conf." + uplink + ".hop_limit", ttl}}); err != nil {
 		return err
 	}
+	if l.offloads() { // which takes the kernel's leave
+		if err := netspace.Sysctl("net.ipv4.tcp_syncookies", "1"); err != nil {
+			return err
+		}
+	}
 	if l.Mixed && n/2%2 == 1 {
 		// No random offset for each connection.
 		if err := netspace.Sysctl("net.ipv4.tcp_timestamps", "2"); err != nil {

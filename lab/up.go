@@ -84,9 +84,11 @@ func (l *Lab) up(ctx context.Context) error {
 	if err := l.startServers(ctx); err != nil {
 		return err
 	}
-	active := make([]int, l.ActiveLBs)
-	for i := range active {
-		active[i] = i + 1
+	var active []int
+	for n := 1; n <= l.ActiveLBs; n++ {
+		if !slices.Contains(l.SecondTier, n) {
+			active = append(active, n)
+		}
 	}
 	if l.Plain {
 		return l.setRoutes(active, 1)

@@ -36,10 +36,16 @@ type VIP struct {
 	// MPTCP takes joins of Multipath TCP to their connections' servers (scheme
 	// beamer).
 	MPTCP bool `json:"mptcp,omitempty"`
+	// Handshake is who answers SYNs; empty: the stack.
+	Handshake string `json:"handshake,omitempty"`
 	// Affinity "address" sends all connections of a client to one server.
 	Affinity string `json:"affinity"`
 	// Health is the check's type, tcp or http; empty: none.
 	Health string `json:"health"`
+	// Tiers is the forwarding between two tiers of balancers; empty: there is one tier.
+	Tiers string `json:"tiers,omitempty"`
+	// SeatBits of scheme cheetah-stateful; 0: the default.
+	SeatBits int `json:"seat_bits,omitempty"`
 	// NoClamp leaves the MSS alone: tunnels then need room, or their
 	// packets are answered with "packet too big".
 	NoClamp bool `json:"no_clamp"`
@@ -201,8 +207,17 @@ func (l *Lab) config(secret string) string {
 		if v.MPTCP {
 			p("    mptcp: true")
 		}
+		if v.Handshake != "" {
+			p("    handshake: %s", v.Handshake)
+		}
 		if v.NoClamp {
 			p("    mss_clamp: false")
+		}
+		if v.SeatBits != 0 {
+			p("    seat_bits: %d", v.SeatBits)
+		}
+		if v.Tiers != "" {
+			p("    tiers: {forwarding: %s}", v.Tiers)
 		}
 		if v.Health != "" {
 			path := ""
@@ -236,6 +251,13 @@ func (l *Lab) configBalancers(p func(string, ...any)) {
 		p("    interfaces: [%s]", uplink)
 		p("    source: %s", tunnelSource4(n+1))
 		p("    source6: %s", tunnelSource6(n+1))
+		if slices.Contains(l.SecondTier, n+1) {
+			p("    tier: 2")
+			p("    address: %s", lbAddress4(n+1))
+			if n >= l.ActiveLBs {
+				p("    drain: true")
+			}
+		}
 		l.configBGP(p, n)
 		if l.L2 {
 			p("    l2: {}")
@@ -283,6 +305,11 @@ func (l *Lab) mixedFamilies() bool {
 // chained tells whether servers pass packets on to each other.
 func (l *Lab) chained() bool {
 	return slices.ContainsFunc(l.VIPs, func(v VIP) bool { return v.row().Chains() })
+}
+
+// offloads tells whether agents answer SYNs of some VIP.
+func (l *Lab) offloads() bool {
+	return slices.ContainsFunc(l.VIPs, func(v VIP) bool { return v.Handshake == vip.HandshakeOffload })
 }
 
 // pool names the servers that are in a VIP's pool at the start.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -253,6 +254,11 @@ func edit(e *config.Editor, before, last *controller.Assignment, op controller.O
 		named, _ := last.VIP(op.VIP)
 		together := named != nil && named.Scheme.Row().Switched && v.Scheme.Row().Switched // they share their pool
 		if op.VIP != "" && op.VIP != v.Name && !together {
+			continue
+		}
+		if number, ok := v.InTierTwo(op.Server); ok {
+			at := slices.IndexFunc(v.TierTwo, func(s controller.Slot) bool { return s.Number == number })
+			e.SetDrain(op.Server, v.TierTwo[at].State == controller.Draining)
 			continue
 		}
 		was, had := is(before, v.Name)

@@ -78,7 +78,7 @@ func elsewhere(cfg *config.Config, name string) string {
 
 // insteadOf is what to do with a machine that is no server, where a verb names it.
 var insteadOf = map[string]string{
-	"a balancer":   "to take it out of service stop `fairlead lb` there, which withdraws what it announces first and breaks nothing; for good, take it out of the file and `fairlead apply`",
+	"a balancer":   "it is not of tier two, which alone drains; to take it out of service stop `fairlead lb` there, which withdraws what it announces first and breaks nothing; for good, take it out of the file and `fairlead apply`",
 	"a switch":     "`fairlead drain` and `undrain` of it ask the switch itself, at its own api, and take no VIP",
 	"a controller": "nothing is drained there: the others go on when it stops",
 }

@@ -66,6 +66,8 @@ type Capacity struct {
 // View is what a balancer knows besides its assignment.
 type View struct {
 	Moment
+	// Name is the balancer's.
+	Name string
 	// Down, which may be nil, names slots that health checks found down.
 	Down func(vipID uint32, slot uint16) bool
 	// Steers says that tunnels may be steered (VIP.Steer).
@@ -104,7 +106,7 @@ func Balancer(a *controller.Assignment, view View) (*Plan, error) {
 		if err != nil {
 			return nil, err
 		}
-		e, err := p.service(a, v, pv.Lines, &r, view.base(), view.Hashes)
+		e, err := p.service(a, v, pv.Lines, &r, &view)
 		if err != nil {
 			return nil, err
 		}
@@ -162,12 +164,19 @@ func planServers(v *controller.VIP, sets *sets, alloc *allocator, steers bool) (
 // service makes the entry of a VIP and appends its tables; base is the first
 // entry of the half.
 func (p *Plan) service(a *controller.Assignment, v *controller.VIP, r Range,
-	sets *sets, base uint32, hashes Hashes) (bpf.VIP, error) {
+	sets *sets, view *View) (bpf.VIP, error) {
+	base, hashes := view.base(), view.Hashes
 	e := bpf.VIP{Id: v.ID, FirstLine: r.First, Slots: r.Size, HashKey: a.HashKey, Proto: v.Proto()}
 	scheme, layout := v.Scheme.Row(), layoutOf(v)
 	e.Scheme, e.Policy = scheme.Number, v.Policy.Row().Number
 	e.Shift, e.Carrier = uint8(layout.Shift()), v.Carries().Number
-	e.SeatBits, e.OpenEpoch = uint8(layout.SeatBits), uint8(a.StampEpoch&1)
+	e.SeatBits, e.OpenEpoch = uint8(layout.SeatBits|layout.TierBits<<4), uint8(a.StampEpoch&1)
+	if v.IsFront() {
+		e.Tier = uint8(bpf.TierOne)
+	} else if layout.TierBits > 0 {
+		number, _ := v.InTierTwo(view.Name)
+		e.Tier = uint8(number)
+	}
 	if scheme.Finds == vip.ByCookie {
 		for _, k := range a.Keys {
 			e.Key[k.Epoch&1] = cheetah.VIPKey(k.Secret, v.Address, v.Port, e.Proto)

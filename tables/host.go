@@ -45,6 +45,18 @@ func Host(as *controller.Assignment, server string) (*HostPlan, error) {
 	return p, nil
 }
 
+// Offloads are the VIPs whose SYNs this server's agent answers: their names, by id.
+func (p *HostPlan) Offloads() map[uint32]string {
+	names := map[uint32]string{}
+	for i := range p.as.VIPs {
+		v := &p.as.VIPs[i]
+		if slot, _ := HostSlots(v, p.server); slot != nil && v.Offloads() {
+			names[v.ID] = v.Name
+		}
+	}
+	return names
+}
+
 // HostTable is what one half of host_vips holds.
 type HostTable struct {
 	Entries map[Key]bpf.HostVIP
@@ -123,6 +135,8 @@ func (p *HostPlan) Table(view HostView) (*HostTable, error) {
 		case refusals(vip) != NoTunnel && !vip.Scheme.Row().Hops:
 			t.Open[six] = true
 		}
+		// What was answered under the table before may yet be ended.
+		v.Flags |= view.Before.Entries[key].Flags & uint16(bpf.HostVIPOffload)
 		old := uint16(bpf.NoSlot)
 		if other != nil {
 			old = other.Number
@@ -214,10 +228,13 @@ func hostEntry(as *controller.Assignment, vip *controller.VIP, slot *controller.
 		v.Epochs |= 1 << parity
 	}
 	v.Scheme = vip.Scheme.Row().Number
-	v.Generation = uint32(layout.SeatBits) // FL_HOST_SEAT_BITS
+	v.Generation = uint32(layout.SeatBits | layout.TierBits<<8) // FL_HOST_SEAT_BITS, FL_HOST_TIER_BITS
 	v.StampEpoch = uint8(as.StampEpoch & 1)
 	v.Shift = uint8(layout.Shift())
 	v.Flags |= uint16(vip.Carries().Number) * uint16(bpf.HostVIPCarrier)
+	if vip.Offloads() {
+		v.Flags |= uint16(bpf.HostVIPOffload)
+	}
 	// A quarter of the idle limit leaves room for probes that get lost.
 	v.KeepaliveMs = uint32(min(layout.IdleLimit()/4, maxKeepalive).Milliseconds())
 	return v, key, nil
@@ -294,6 +311,11 @@ func (t *HostTable) AddShared(service Key, v bpf.HostVIP) {
 // this server with the tunnel's headers before it; 0 leaves the stack's.
 func mss(vip *controller.VIP, slot *controller.Slot, mtu int) uint16 {
 	tunnel := choices.Overhead(vip.Scheme, vip.Forwarding, slot.Address)
+	if vip.TierBits() > 0 { // its packets are in one tunnel, then in the other
+		for _, s := range vip.TierTwo {
+			tunnel = max(tunnel, choices.Overhead(vip.Scheme, vip.Tiers.Forwarding, s.Address))
+		}
+	}
 	if tunnel == 0 {
 		return 0
 	}

@@ -3,6 +3,7 @@ package tables
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 
@@ -61,6 +62,16 @@ func sourceOf(p netip.Prefix) bpf.HostSource {
 	}
 	return bpf.HostSource{Addr: Key{Addr: p.Addr()}.Words(),
 		Mask: Key{Addr: netip.AddrFrom16([16]byte(mask))}.Words()}
+}
+
+// SourcePrefix undoes an entry of HostSources.
+func SourcePrefix(s bpf.HostSource) netip.Prefix {
+	n := bits.OnesCount64(s.Mask[0]) + bits.OnesCount64(s.Mask[1])
+	a := AddrOf(s.Addr)
+	if a.Is4() {
+		n -= 96
+	}
+	return netip.PrefixFrom(a, n)
 }
 
 // HostSources is what host_sources is to hold.

@@ -132,6 +132,9 @@ const (
 	Connection = "connection"
 	Address    = "address"
 
+	HandshakeStack   = "stack"
+	HandshakeOffload = "offload"
+
 	Drop      = "drop"
 	Addresses = "addresses"
 

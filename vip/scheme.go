@@ -8,6 +8,7 @@ package vip
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/bpf"
@@ -68,9 +69,14 @@ type SchemeRow struct {
 	// Seats is the default width of the seat in its cookies, by which a balancer
 	// finds what it knows of a connection; 0: they have none.
 	Seats int
+	// Tiers: its cookies may name a balancer of a second tier beside what they name else.
+	Tiers bool
 	// Policies that go with it, where packets have no cookie ByTheHash alone.
 	// The first is the default.
 	Policies []Policy
+	// Offloads: agents may answer SYNs, since the cookie depends on nothing but the
+	// connection and the slot.
+	Offloads bool
 	// Switched: a switch forwards, no balancer. It makes no tunnels, routes
 	// addresses, hashes ports, and has one group of servers for all its VIPs.
 	Switched bool
@@ -91,9 +97,9 @@ type SchemeRow struct {
 // schemes in the order in which people are told of them; the first is the
 // default.
 var schemes = []SchemeRow{
-	{Name: Cheetah, Number: 1, Finds: ByCookie, Tracks: Foreseen, Carriers: []Carrier{TCPTimestamp},
-		Policies: []Policy{RR, WRR, P2C, LeastConn, ByTheHash}, Slots: chash.MaxSlots},
-	{Name: CheetahStateful, Number: 6, Finds: ByCookie, Tracks: Foreseen, Carriers: []Carrier{TCPTimestamp}, Seats: 8,
+	{Name: Cheetah, Tiers: true, Number: 1, Finds: ByCookie, Tracks: Foreseen, Carriers: []Carrier{TCPTimestamp},
+		Policies: []Policy{RR, WRR, P2C, LeastConn, ByTheHash}, Offloads: true, Slots: chash.MaxSlots},
+	{Name: CheetahStateful, Tiers: true, Number: 6, Finds: ByCookie, Tracks: Foreseen, Carriers: []Carrier{TCPTimestamp}, Seats: 8,
 		Policies: []Policy{RR, WRR, P2C, LeastConn, ByTheHash}, Slots: chash.MaxSlots},
 	{Name: JET, Number: 2, Finds: ByHash, Tracks: Foreseen, Policies: hashAlone, Slots: chash.MaxSlots,
 		WhyHash: "scheme jet finds what it did not remember by its hash alone"},
@@ -122,6 +128,17 @@ var DefaultScheme = schemes[0].Name
 
 // Schemes are all schemes' rows.
 func Schemes() []SchemeRow { return schemes }
+
+// schemeThat names the schemes whose rows are so, for remedies.
+func schemeThat(is func(*SchemeRow) bool) string {
+	var names []string
+	for i := range schemes {
+		if is(&schemes[i]) {
+			names = append(names, string(schemes[i].Name))
+		}
+	}
+	return strings.Join(names, " or ")
+}
 
 // Row is s's row, a zero one if there is no such scheme.
 func (s Scheme) Row() SchemeRow { return find(schemes, func(r *SchemeRow) bool { return r.Name == s }) }

@@ -40,9 +40,15 @@ type Settings struct {
 	// balancer keeps what it knows of the connection, 3 to 10 (default 8; and
 	// cookie_bits: 15). The rest name slots. Else 0.
 	SeatBits int `yaml:"seat_bits" json:"seat_bits,omitempty"`
+	// Tiers: balancers of a second tier stand before the servers, and cookies name them,
+	// too; nil: there is one tier.
+	Tiers *Tiers `yaml:"tiers" json:"tiers,omitempty"`
 	// Carrier is where the cookie travels; "": where the scheme's does over the
 	// protocol (tcp-timestamp), which the file may say too.
-	Carrier   Carrier `yaml:"carrier" json:"carrier,omitempty"`
+	Carrier Carrier `yaml:"carrier" json:"carrier,omitempty"`
+	// Handshake is who answers SYNs: stack (default, which is "") or offload: the
+	// agent's programs, for protocols whose client speaks first.
+	Handshake string  `yaml:"handshake" json:"handshake,omitempty"`
 	Fragments string  `yaml:"fragments" json:"fragments"` // drop (default) or addresses
 	ICMPEcho  bool    `json:"icmp_echo"`                  // default true
 	MSSClamp  bool    `json:"mss_clamp"`                  // default true
@@ -137,7 +143,7 @@ func (s *Settings) Width() CarrierRow {
 
 // Layout is that of the VIP's cookies.
 func (s *Settings) Layout() cheetah.Layout {
-	return cheetah.Layout{Bits: s.CookieBits, SeatBits: s.SeatBits}
+	return cheetah.Layout{Bits: s.CookieBits, SeatBits: s.SeatBits, TierBits: s.TierBits()}
 }
 
 // DefaultBits is the width of cookies where the file says none: with a seat in it, all
@@ -164,6 +170,12 @@ func (s *Settings) Chains() bool { return s.Scheme.Row().Chains() }
 // Steers says whether tunnels take paths that are chosen.
 func (s *Settings) Steers() bool { return s.Steer == SteerServer || s.Steer == SteerConnection }
 
+// Handshakes is who answers SYNs, in words.
+func (s *Settings) Handshakes() string { return cmp.Or(s.Handshake, HandshakeStack) }
+
+// Offloads says whether agents answer SYNs.
+func (s *Settings) Offloads() bool { return s.Handshake == HandshakeOffload }
+
 // Tunnels says whether balancers put headers before packets.
 func (s *Settings) Tunnels() bool { return !s.Scheme.Row().Switched && s.Forwarding.Row().Tunnel }
 
@@ -182,7 +194,7 @@ func (s *Settings) MaxNumbers() int {
 	r, carrier := s.Scheme.Row(), s.Carries()
 	switch {
 	case carrier.holds(s.CookieBits):
-		return max(carrier.Slots(s.CookieBits)>>s.SeatBits, 1)
+		return max(carrier.Slots(s.CookieBits)>>s.SeatBits>>s.TierBits(), 1)
 	case r.Hops && s.MPTCP:
 		return joinSlots
 	}
@@ -220,6 +232,7 @@ func (s *Settings) Check(size Size, given func(field string) bool) []Problem {
 	}
 	c.words()
 	c.choices()
+	c.handshake()
 	c.steer()
 	c.numbers()
 	c.announce()
@@ -267,6 +280,7 @@ func (c *check) words() {
 		{"fragments", s.Fragments, []string{Drop, Addresses}},
 		{"steer", steer, []string{SteerOff, SteerServer, SteerConnection}},
 		{"announce", s.Announces(), []string{AnnounceHealthy, AnnounceAlways, AnnounceNever}},
+		{"handshake", s.Handshakes(), []string{HandshakeStack, HandshakeOffload}},
 		{"hash", string(hash), HashNames()},
 		{"carrier", string(cmp.Or(s.Carrier, carriers[0].Name)), CarrierNames()},
 	} {
@@ -322,6 +336,7 @@ func (c *check) choices() {
 			fmt.Sprintf("write %d to %d: wider names more servers, narrower lets connections idle longer", carrier.MinBits, carrier.MaxBits))
 	}
 	c.seats()
+	c.tiers()
 }
 
 // seats looks at what of a cookie names no slot.
@@ -335,6 +350,22 @@ func (c *check) seats() {
 	case s.SeatBits < MinSeatBits || s.SeatBits > most:
 		c.problem("seat_bits", s.SeatBits, "out of range",
 			fmt.Sprintf("write %d to %d: wider fills partitions more evenly, narrower names more servers", MinSeatBits, most))
+	}
+}
+
+// handshake: an agent answers with the cookie that the connection will have.
+func (c *check) handshake() {
+	s := c.s
+	switch {
+	case !s.Offloads():
+	case c.known("protocol") && s.Protocol != TCP:
+		c.problem("handshake", s.Handshake, "the VIP's protocol is "+s.Protocol+", which has no handshake", "remove it, or write protocol: tcp")
+	case c.known("scheme") && !c.r.Offloads:
+		c.problem("handshake", s.Handshake, "scheme "+string(s.Scheme)+"'s servers send no cookies that an answer could have from the start: the stack answers as well",
+			"remove it, or write scheme: "+schemeThat(func(r *SchemeRow) bool { return r.Offloads }))
+	case s.Tiers != nil:
+		c.problem("handshake", s.Handshake, "with tiers a cookie names the balancer that a SYN came through, which an answer without state forgets",
+			"remove it, or remove tiers")
 	}
 }
 
@@ -500,7 +531,7 @@ func (c *check) numbers() {
 			remedy = seatRemedy(s, n, remedy)
 		}
 		for bits := s.CookieBits + 1; carrier.holds(bits); bits++ {
-			if carrier.Slots(bits)>>s.SeatBits >= n {
+			if carrier.Slots(bits)>>s.SeatBits>>s.TierBits() >= n {
 				remedy = fmt.Sprintf("write cookie_bits: %d", bits)
 				break
 			}
@@ -512,7 +543,7 @@ func (c *check) numbers() {
 // seatRemedy is how n servers have slots beside a seat, else what is said otherwise.
 func seatRemedy(s *Settings, n int, otherwise string) string {
 	for bits := s.SeatBits - 1; bits >= MinSeatBits; bits-- {
-		if s.Carries().Slots(s.CookieBits)>>bits >= n {
+		if s.Carries().Slots(s.CookieBits)>>bits>>s.TierBits() >= n {
 			return fmt.Sprintf("write seat_bits: %d", bits)
 		}
 	}

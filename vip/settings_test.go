@@ -29,10 +29,26 @@ func TestCheck(t *testing.T) {
 			"scheme jet has no cookie there on tcp", "remove it"},
 		"carrier where nothing is carried": {func(s *Settings) { s.Scheme, s.Policy, s.Carrier, s.CookieBits = JET, ByTheHash, TCPTimestamp, 0 }, "carrier",
 			"scheme jet has no cookie there on tcp", "remove it"},
-		"unknown announce":   {func(s *Settings) { s.Announce = "sometimes" }, "announce", "unknown", "healthy, always, never"},
-		"no community":       {func(s *Settings) { s.Communities = []string{"no-export", "65536:1"} }, "communities[1]", "not a community", "65001:100"},
-		"med":                {func(s *Settings) { s.MED = -1 }, "med", "out of range", "0 to"},
-		"unknown forwarding": {func(s *Settings) { s.Forwarding = "gre" }, "forwarding", "unknown", strings.Join(ForwardingNames(), ", ")},
+		"unknown announce":  {func(s *Settings) { s.Announce = "sometimes" }, "announce", "unknown", "healthy, always, never"},
+		"no community":      {func(s *Settings) { s.Communities = []string{"no-export", "65536:1"} }, "communities[1]", "not a community", "65001:100"},
+		"med":               {func(s *Settings) { s.MED = -1 }, "med", "out of range", "0 to"},
+		"offload":           {func(s *Settings) { s.Handshake = HandshakeOffload }, "", "", ""},
+		"unknown handshake": {func(s *Settings) { s.Handshake = "ofload" }, "handshake", "unknown", "stack, offload"},
+		"offload of udp": {func(s *Settings) {
+			s.Handshake, s.Protocol, s.Policy, s.CookieBits = HandshakeOffload, UDP, ByTheHash, 0
+		},
+			"handshake", "protocol is udp", "protocol: tcp"},
+		"offload without cookies": {func(s *Settings) { s.Handshake, s.Scheme, s.Policy, s.CookieBits = HandshakeOffload, JET, ByTheHash, 0 },
+			"handshake", "no cookies", "scheme: cheetah"},
+		"offload with tiers": {func(s *Settings) { s.Handshake, s.Tiers = HandshakeOffload, &Tiers{4, IPIP} },
+			"handshake", "the balancer that a SYN came through", "remove tiers"},
+		"tiers without cookies": {func(s *Settings) { s.Scheme, s.Policy, s.CookieBits, s.Tiers = JET, ByTheHash, 0, &Tiers{4, IPIP} }, "tiers",
+			"has no cookie that could name a balancer", "scheme: cheetah"},
+		"too many balancers":     {func(s *Settings) { s.Tiers = &Tiers{7, IPIP} }, "tiers.bits", "out of range", "write 1 to 6"},
+		"no bit left for a slot": {func(s *Settings) { s.CookieBits, s.Tiers = 10, &Tiers{9, IPIP} }, "tiers.bits", "out of range", "write 1 to 6"},
+		"unknown way between":    {func(s *Settings) { s.Tiers = &Tiers{4, "gre"} }, "tiers.forwarding", "unknown", strings.Join(ForwardingNames(), ", ")},
+		"nobody checks tier two": {func(s *Settings) { s.Tiers = &Tiers{4, IPIP} }, "health", "missing", "write health"},
+		"unknown forwarding":     {func(s *Settings) { s.Forwarding = "gre" }, "forwarding", "unknown", strings.Join(ForwardingNames(), ", ")},
 	} {
 		s := web
 		c.change(&s)

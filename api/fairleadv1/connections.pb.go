@@ -26,7 +26,7 @@ const (
 type GetConnectionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only these; empty or 0: all. Names as in the configuration; client is an address or
-	// a prefix; state is new, live, closing, moved or limited.
+	// a prefix; state is new, live or closing.
 	Vip    string `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
 	Server string `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`
 	Client string `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
@@ -239,16 +239,12 @@ type Connection struct {
 	State string `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
 	AgeMs uint64 `protobuf:"varint,7,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
 	// Good to a second.
-	IdleMs     uint64  `protobuf:"varint,8,opt,name=idle_ms,json=idleMs,proto3" json:"idle_ms,omitempty"`
-	Packets    uint64  `protobuf:"varint,9,opt,name=packets,proto3" json:"packets,omitempty"`
-	Bytes      uint64  `protobuf:"varint,10,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	PacketRate float64 `protobuf:"fixed64,11,opt,name=packet_rate,json=packetRate,proto3" json:"packet_rate,omitempty"`
-	ByteRate   float64 `protobuf:"fixed64,12,opt,name=byte_rate,json=byteRate,proto3" json:"byte_rate,omitempty"`
-	Seat       uint32  `protobuf:"varint,13,opt,name=seat,proto3" json:"seat,omitempty"`
-	// Where its packets go first; empty: straight to the server.
-	Via string `protobuf:"bytes,14,opt,name=via,proto3" json:"via,omitempty"`
-	// Its packets are counted against the VIP's limits.
-	Limited       bool `protobuf:"varint,15,opt,name=limited,proto3" json:"limited,omitempty"`
+	IdleMs        uint64  `protobuf:"varint,8,opt,name=idle_ms,json=idleMs,proto3" json:"idle_ms,omitempty"`
+	Packets       uint64  `protobuf:"varint,9,opt,name=packets,proto3" json:"packets,omitempty"`
+	Bytes         uint64  `protobuf:"varint,10,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	PacketRate    float64 `protobuf:"fixed64,11,opt,name=packet_rate,json=packetRate,proto3" json:"packet_rate,omitempty"`
+	ByteRate      float64 `protobuf:"fixed64,12,opt,name=byte_rate,json=byteRate,proto3" json:"byte_rate,omitempty"`
+	Seat          uint32  `protobuf:"varint,13,opt,name=seat,proto3" json:"seat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -372,20 +368,6 @@ func (x *Connection) GetSeat() uint32 {
 		return x.Seat
 	}
 	return 0
-}
-
-func (x *Connection) GetVia() string {
-	if x != nil {
-		return x.Via
-	}
-	return ""
-}
-
-func (x *Connection) GetLimited() bool {
-	if x != nil {
-		return x.Limited
-	}
-	return false
 }
 
 type ConnectionSum struct {
@@ -556,7 +538,7 @@ const file_connections_proto_rawDesc = "" +
 	"\x04sums\x18\x02 \x03(\v2\x1a.fairlead.v1.ConnectionSumR\x04sums\x12\x18\n" +
 	"\amatched\x18\x03 \x01(\x04R\amatched\x12\x14\n" +
 	"\x05total\x18\x04 \x01(\x04R\x05total\x12\x17\n" +
-	"\arate_ms\x18\x05 \x01(\rR\x06rateMs\"\xf0\x02\n" +
+	"\arate_ms\x18\x05 \x01(\rR\x06rateMs\"\xc4\x02\n" +
 	"\n" +
 	"Connection\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
@@ -573,9 +555,7 @@ const file_connections_proto_rawDesc = "" +
 	"\vpacket_rate\x18\v \x01(\x01R\n" +
 	"packetRate\x12\x1b\n" +
 	"\tbyte_rate\x18\f \x01(\x01R\bbyteRate\x12\x12\n" +
-	"\x04seat\x18\r \x01(\rR\x04seat\x12\x10\n" +
-	"\x03via\x18\x0e \x01(\tR\x03via\x12\x18\n" +
-	"\alimited\x18\x0f \x01(\bR\alimited\"\xaf\x01\n" +
+	"\x04seat\x18\r \x01(\rR\x04seat\"\xaf\x01\n" +
 	"\rConnectionSum\x12\x0e\n" +
 	"\x02of\x18\x01 \x01(\tR\x02of\x12 \n" +
 	"\vconnections\x18\x02 \x01(\x04R\vconnections\x12\x18\n" +

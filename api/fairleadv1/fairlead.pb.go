@@ -2573,7 +2573,9 @@ type VIP struct {
 	// A host agent's own server (schemes beamer and faild).
 	Serving Serving `protobuf:"varint,26,opt,name=serving,proto3,enum=fairlead.v1.Serving" json:"serving,omitempty"`
 	// How tunnels take their path through the fabric: off, server or connection.
-	Steer         string `protobuf:"bytes,27,opt,name=steer,proto3" json:"steer,omitempty"`
+	Steer string `protobuf:"bytes,27,opt,name=steer,proto3" json:"steer,omitempty"`
+	// Who answers SYNs: stack, or offload (a host's agent).
+	Handshake     string `protobuf:"bytes,36,opt,name=handshake,proto3" json:"handshake,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2800,6 +2802,13 @@ func (x *VIP) GetServing() Serving {
 func (x *VIP) GetSteer() string {
 	if x != nil {
 		return x.Steer
+	}
+	return ""
+}
+
+func (x *VIP) GetHandshake() string {
+	if x != nil {
+		return x.Handshake
 	}
 	return ""
 }
@@ -3292,6 +3301,15 @@ type Counters struct {
 	FlowFull     uint64 `protobuf:"varint,12,opt,name=flow_full,json=flowFull,proto3" json:"flow_full,omitempty"`
 	FlowReplaced uint64 `protobuf:"varint,13,opt,name=flow_replaced,json=flowReplaced,proto3" json:"flow_replaced,omitempty"`
 	ShareLost    uint64 `protobuf:"varint,14,opt,name=share_lost,json=shareLost,proto3" json:"share_lost,omitempty"`
+	// Host, VIPs whose handshakes are offloaded: SYNs that its programs answered,
+	// handshakes that were ended by the client, and SYNs left to the stack; of these
+	// the last are those whose listener is MPTCP's.
+	HandshakesAnswered uint64 `protobuf:"varint,24,opt,name=handshakes_answered,json=handshakesAnswered,proto3" json:"handshakes_answered,omitempty"`
+	HandshakesOpened   uint64 `protobuf:"varint,25,opt,name=handshakes_opened,json=handshakesOpened,proto3" json:"handshakes_opened,omitempty"`
+	HandshakesStack    uint64 `protobuf:"varint,26,opt,name=handshakes_stack,json=handshakesStack,proto3" json:"handshakes_stack,omitempty"`
+	HandshakesMptcp    uint64 `protobuf:"varint,27,opt,name=handshakes_mptcp,json=handshakesMptcp,proto3" json:"handshakes_mptcp,omitempty"`
+	// Host: segments of clients' whose timestamp was put back for the stack.
+	Restored uint64 `protobuf:"varint,28,opt,name=restored,proto3" json:"restored,omitempty"`
 	// Scheme cheetah-stateful: connections that were given a seat, that were given none as
 	// their partition was full, and packets whose seat was not their connection's.
 	Seated        uint64 `protobuf:"varint,20,opt,name=seated,proto3" json:"seated,omitempty"`
@@ -3425,6 +3443,41 @@ func (x *Counters) GetFlowReplaced() uint64 {
 func (x *Counters) GetShareLost() uint64 {
 	if x != nil {
 		return x.ShareLost
+	}
+	return 0
+}
+
+func (x *Counters) GetHandshakesAnswered() uint64 {
+	if x != nil {
+		return x.HandshakesAnswered
+	}
+	return 0
+}
+
+func (x *Counters) GetHandshakesOpened() uint64 {
+	if x != nil {
+		return x.HandshakesOpened
+	}
+	return 0
+}
+
+func (x *Counters) GetHandshakesStack() uint64 {
+	if x != nil {
+		return x.HandshakesStack
+	}
+	return 0
+}
+
+func (x *Counters) GetHandshakesMptcp() uint64 {
+	if x != nil {
+		return x.HandshakesMptcp
+	}
+	return 0
+}
+
+func (x *Counters) GetRestored() uint64 {
+	if x != nil {
+		return x.Restored
 	}
 	return 0
 }
@@ -5502,7 +5555,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\bxdp_mode\x18\x03 \x01(\tR\axdpMode\x12\x1f\n" +
 	"\vegress_mode\x18\x04 \x01(\tR\n" +
 	"egressMode\x12\x10\n" +
-	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\xb9\x06\n" +
+	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\xd7\x06\n" +
 	"\x03VIP\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -5536,7 +5589,8 @@ const file_fairlead_proto_rawDesc = "" +
 	"\abuckets\x18\x18 \x01(\v2\x14.fairlead.v1.BucketsR\abuckets\x12\x14\n" +
 	"\x05mptcp\x18\x19 \x01(\bR\x05mptcp\x12.\n" +
 	"\aserving\x18\x1a \x01(\x0e2\x14.fairlead.v1.ServingR\aserving\x12\x14\n" +
-	"\x05steer\x18\x1b \x01(\tR\x05steer\"\xb6\x03\n" +
+	"\x05steer\x18\x1b \x01(\tR\x05steer\x12\x1c\n" +
+	"\thandshake\x18$ \x01(\tR\thandshake\"\xb6\x03\n" +
 	"\aBuckets\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x1e\n" +
 	"\n" +
@@ -5584,7 +5638,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x1c\n" +
 	"\tneighbour\x18\x03 \x01(\tR\tneighbour\x12\x10\n" +
 	"\x03mac\x18\x04 \x01(\tR\x03mac\x12\x10\n" +
-	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\x90\x04\n" +
+	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\xe0\x05\n" +
 	"\bCounters\x12\x18\n" +
 	"\apackets\x18\x01 \x01(\x04R\apackets\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12'\n" +
@@ -5603,7 +5657,12 @@ const file_fairlead_proto_rawDesc = "" +
 	"\tflow_full\x18\f \x01(\x04R\bflowFull\x12#\n" +
 	"\rflow_replaced\x18\r \x01(\x04R\fflowReplaced\x12\x1d\n" +
 	"\n" +
-	"share_lost\x18\x0e \x01(\x04R\tshareLost\x12\x16\n" +
+	"share_lost\x18\x0e \x01(\x04R\tshareLost\x12/\n" +
+	"\x13handshakes_answered\x18\x18 \x01(\x04R\x12handshakesAnswered\x12+\n" +
+	"\x11handshakes_opened\x18\x19 \x01(\x04R\x10handshakesOpened\x12)\n" +
+	"\x10handshakes_stack\x18\x1a \x01(\x04R\x0fhandshakesStack\x12)\n" +
+	"\x10handshakes_mptcp\x18\x1b \x01(\x04R\x0fhandshakesMptcp\x12\x1a\n" +
+	"\brestored\x18\x1c \x01(\x04R\brestored\x12\x16\n" +
 	"\x06seated\x18\x14 \x01(\x04R\x06seated\x12\x1b\n" +
 	"\tseat_full\x18\x15 \x01(\x04R\bseatFull\x12\x1d\n" +
 	"\n" +

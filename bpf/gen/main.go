@@ -31,7 +31,7 @@ var exported = strings.Fields(`
 	line_write policy reason scheme seat seat_about seat_state shared steer vip vip_cpu vip_flags
 	check_addr check_pair check_sent
 	ask_bound host_ask host_clock host_control host_count host_own host_peer host_peer_key host_reason
-	host_source host_vip host_vip_flags socket tuple
+	host_source host_vip host_vip_flags offload offload_count offload_flags socket tuple
 	hop hop_count hop_flags how input_flags input_key pathsel route4 route6 route_kind router_count
 	router_group router_reason`)
 

@@ -8,7 +8,7 @@
 
 static __always_inline __u8 fl_carrier_of(const struct fl_host_vip *v)
 {
-	return v->flags / FL_HOST_VIP_CARRIER;
+	return v->flags / FL_HOST_VIP_CARRIER & 7;
 }
 
 /* Returns 1 where the packet was restored, 0 where it needs nothing, -1 where it
@@ -47,7 +47,7 @@ static __always_inline void fl_carrier_stamp_socket(struct __sk_buff *skb, struc
 						    const struct fl_socket *s)
 {
 	switch (s->stamped) {
-	case 0: /* counted, and left alone */
+	case 0: /* counted, and left alone, but for keepalive probes */
 	case 1 + FL_CARRIER_TCP_TIMESTAMP:
 		fl_stamp_socket(skb, sk, s);
 		break;

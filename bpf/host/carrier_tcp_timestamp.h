@@ -17,9 +17,11 @@
 #define FAIRLEAD_HOST_CARRIER_TCP_TIMESTAMP_H
 
 #include "csum.h"
+#include "echo.h"
 #include "edit.h"
 #include "keepalive.h"
 #include "mss.h"
+#include "question.h"
 #include "scheme_cheetah.h"
 #include "socket.h"
 #include "timestamp.h"
@@ -77,41 +79,91 @@ __noinline int fl_timestamp_skb(struct __sk_buff *skb, __u32 l4, __u32 len)
 		_at;                                                                    \
 	})
 
+/* Whether the offset that the stack adds to a connection's timestamps is its cookie,
+ * as after a handshake that host_handshake answered: then they go as they are. p is
+ * its client's side. (The kernel reads the clock once more: 1 may lack.) */
+static __always_inline _Bool fl_offset_is_cookie(const struct fl_host_control *c,
+						 const struct fl_host_vip *v,
+						 const struct fl_host_packet *p, __u32 offset,
+						 __u32 *epoch)
+{
+	__u32 cookie = offset - c->clock_base + 1;
+	__u64 hash;
+	__u32 told;
+
+	if ((cookie & ((1u << v->shift) - 1)) > 1)
+		return 0;
+	return fl_cheetah_ours(v, p, cookie >> v->shift, epoch, &hash, &told);
+}
+
 /* ---- in ----------------------------------------------------------------- */
+
+/* The offset of the connection's socket, in the low 32 bits, its owner (enum fl_owner)
+ * in the next 8, and then whether it counts microseconds. ports: the client's | the VIP's << 16.
+ * Global, for the stack's sake. */
+__noinline __u64 fl_offset_at(struct xdp_md *ctx, const struct fl_host_vip *v, __u64 client0,
+			      __u64 client1, __u32 ports)
+{
+	__u64 client[2] = { client0, client1 };
+	struct fl_question *q = fl_question(); /* nothing is asked yet: room for a tuple */
+	struct fl_offset o = {};
+	struct bpf_sock *sk;
+
+	if (!v || !q)
+		return 0;
+	sk = fl_lookup_by((struct bpf_sock_tuple *)q, ctx, client, ports, v->addr, ports >> 16);
+	if (sk) {
+		fl_offset_of(sk, &o);
+		bpf_sk_release(sk);
+	}
+	return o.ts | (__u64)o.owner << 32 | (__u64) !!o.microseconds << 40;
+}
 
 /* What TSecr, `was` in the packet, is for the stack: in *is, also as in the
  * packet. 0: it is to be left alone. */
 static __always_inline _Bool fl_restored(struct xdp_md *ctx, const struct fl_host_control *c,
 					 const struct fl_host_vip *v,
-					 const struct fl_host_packet *p, __u32 was, __u32 *is)
+					 const struct fl_host_packet *p, const struct tcphdr *tcp,
+					 __u32 was, __u32 *is)
 {
-	__u32 echo = bpf_ntohl(was), field, epoch, told;
-	struct fl_offset o = {};
+	__u32 echo = bpf_ntohl(was), field, epoch, told, cookie, offset = 0;
+	__u64 hash;
 
 	field = fl_timestamp_field(echo, fl_shared_now(c), v->shift);
-	if (!fl_cheetah_ours(v, p, field, &epoch, &told)) {
+	if (!fl_cheetah_ours(v, p, field, &epoch, &hash, &told)) {
 		fl_host_reason(FL_HOST_IN_FOREIGN_COOKIE, p->l3_len);
 		return 0;
 	}
-	if (c->lookup || epoch != (v->stamp_epoch & 1) || fl_host_told_vip(v)) {
-		struct bpf_sock *sk = fl_lookup(ctx, p->src, p->sport, p->dst, p->dport);
+	cookie = (field << v->shift) + c->clock_base;
+	if (c->lookup || epoch != (v->stamp_epoch & 1) || v->flags & FL_HOST_VIP_OFFLOAD ||
+	    fl_host_told_vip(v)) {
+		__u64 found = fl_offset_at(ctx, v, p->src[0], p->src[1],
+					   p->sport | (__u32)p->dport << 16);
+		__u32 owner = found >> 32 & 0xff;
 
-		if (sk) {
-			fl_offset_of(sk, &o);
-			bpf_sk_release(sk);
-		}
-		if (o.microseconds)
+		if (found >> 40)
 			return 0;
-		if (o.owner == FL_OWNER_NONE)
+		offset = found;
+		if (owner == FL_OWNER_NONE) {
+			if (v->flags & FL_HOST_VIP_OFFLOAD) {
+				if (fl_echo_opens(hash, echo | (__u64)bpf_ntohl(tcp->ack_seq)
+									<< 32))
+					return 0;
+				fl_host_reason(FL_HOST_HANDSHAKE_BAD_MAC, p->l3_len);
+			}
 			fl_host_reason(FL_HOST_IN_NO_SOCKET, p->l3_len);
-		if (o.owner == FL_OWNER_TIME_WAIT && epoch != (v->stamp_epoch & 1))
+		}
+		if (owner == FL_OWNER_TIME_WAIT && epoch != (v->stamp_epoch & 1))
 			fl_remember_epoch(v, p, epoch);
 		/* What the client has seen, so that all that follows goes on by it:
 		 * a handshake's constant, TIME_WAIT's answers. */
-		if (fl_host_told_vip(v) && o.owner != FL_OWNER_FULL)
+		if (fl_host_told_vip(v) && owner != FL_OWNER_FULL)
 			fl_host_note(v, p, FL_TOLD | told);
 	}
-	*is = bpf_htonl(echo - (field << v->shift) - c->clock_base + o.ts);
+	/* The stack's own offset: fl_offset_is_cookie. */
+	if (offset - cookie + 1 <= 1)
+		return 0;
+	*is = bpf_htonl(echo - cookie + offset);
 	return 1;
 }
 
@@ -148,7 +200,7 @@ static __always_inline int fl_restore(struct xdp_md *ctx, const struct fl_host_c
 	if (opening) {
 		fl_host_note(v, p, bpf_ntohl(was));
 		is = 0;
-	} else if (!fl_restored(ctx, c, v, p, was, &is)) {
+	} else if (!fl_restored(ctx, c, v, p, tcp, was, &is)) {
 		return 0;
 	}
 	*(__u32 *)(ts + 4) = is;
@@ -199,6 +251,13 @@ static __always_inline __u64 fl_synack_ms(struct bpf_sock_ops *ops, __u64 now, _
 	return age <= FL_HANDSHAKE_MS ? now - age : now;
 }
 
+static __always_inline void fl_stamp_keepalive(struct bpf_sock_ops *ops,
+					       const struct fl_host_vip *v)
+{
+	if (v->keepalive_ms)
+		fl_set_keepalive(ops, v->keepalive_ms, (1u << v->shift) - 2 * FL_SKEW_MS);
+}
+
 /* An established socket's constant is fixed. */
 static __always_inline void fl_stamp_established(struct bpf_sock_ops *ops, struct tcp_sock *t,
 						 struct fl_host_control *c,
@@ -216,6 +275,12 @@ static __always_inline void fl_stamp_established(struct bpf_sock_ops *ops, struc
 	}
 	if (t->tsoffset && !c->lookup)
 		c->lookup = 1;
+	if (fl_offset_is_cookie(c, v, p, t->tsoffset, &s.epoch)) {
+		made->live = s.epoch;
+		made->own = 1;
+		fl_stamp_keepalive(ops, v);
+		return;
+	}
 	/* A handshake from before we had a slot: its client knows unstamped
 	 * timestamps, and must go on seeing them. */
 	if (!fl_stamp_at(v, fl_synack_ms(ops, fl_monotonic_ms(), t->tsoffset), &s))
@@ -225,8 +290,7 @@ static __always_inline void fl_stamp_established(struct bpf_sock_ops *ops, struc
 			 c->clock_base - t->tsoffset;
 	made->live = s.epoch;
 	made->stamped = 1 + FL_CARRIER_TCP_TIMESTAMP;
-	if (v->keepalive_ms)
-		fl_set_keepalive(ops, v->keepalive_ms, (1u << v->shift) - 2 * FL_SKEW_MS);
+	fl_stamp_keepalive(ops, v);
 }
 
 /* A packet of a socket whose constant is known. Here every nanosecond counts:
@@ -269,7 +333,7 @@ static __always_inline void fl_stamp_socket(struct __sk_buff *skb, struct bpf_so
 	if ((void *)(tcp + 1) > end || skb->len < l4)
 		return;
 	fl_host_counted(s->vip_id, 1, skb->len - ETH_HLEN);
-	if (!s->stamped)
+	if (!s->stamped && !s->own)
 		return;
 	l4_len = skb->len - l4;
 	at = fl_timestamp_offset(skb, tcp, data, l4_len, end, fl_timestamp_skb);
@@ -285,7 +349,8 @@ static __always_inline void fl_stamp_socket(struct __sk_buff *skb, struct bpf_so
 		seq = bpf_ntohl(tcp->seq);
 		probe = fl_is_probe(sk, seq);
 	}
-	if (fl_edit_word(skb, data, tcp, at, was, bpf_htonl(bpf_ntohl(was) + s->constant), end))
+	if (s->stamped &&
+	    fl_edit_word(skb, data, tcp, at, was, bpf_htonl(bpf_ntohl(was) + s->constant), end))
 		return;
 	if (probe)
 		fl_fill_probe(skb, l4, l4_len);
@@ -304,6 +369,19 @@ static __always_inline __u64 fl_syncookie_ms(__u64 now, __u32 tsval)
 	__u64 ms = (now & ~63ULL) | (tsval & 63);
 
 	return ms > now ? ms - 64 : ms;
+}
+
+/* fl_offset_is_cookie on the way out, where the client is the destination. */
+static __always_inline _Bool fl_out_is_cookie(const struct fl_host_control *c,
+					      const struct fl_host_vip *v,
+					      const struct fl_host_packet *p, __u32 offset)
+{
+	struct fl_host_packet in = { .src = { p->dst[0], p->dst[1] },
+				     .sport = p->dport,
+				     .dport = p->sport };
+	__u32 epoch;
+
+	return fl_offset_is_cookie(c, v, &in, offset, &epoch);
 }
 
 /* An answer that no full socket sends. Pointers into the packet are void afterwards. */
@@ -384,6 +462,8 @@ static __always_inline void fl_stamp_answer(struct __sk_buff *skb, struct fl_hos
 		is = tsval - o.ts + c->clock_base;
 		break;
 	case FL_OWNER_TIME_WAIT:
+		if (fl_out_is_cookie(c, v, p, o.ts))
+			return;
 		fl_time_wait_stamp(v, p, &s);
 		is = tsval - o.ts + c->clock_base;
 		break;

@@ -20,6 +20,8 @@
  *                 the chain comes and the packet goes on
  * Out:
  *   out.h       the way itself: carrier.h stamps, mss.h lowers, join.h refuses
+ * Handshakes (tc ingress, for VIPs that have them answered here):
+ *   handshake.h its halves handshake_syn.h and handshake_ack.h, syncookie.h, opened.h
  * Sockets:
  *   sockops.h   established, closed; socket.h and kernel.h read what the kernel has
  *
@@ -29,6 +31,7 @@
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
 
+#include "handshake.h"
 #include "in.h"
 #include "out.h"
 #include "sockops.h"
@@ -50,6 +53,12 @@ int host_accept(struct __sk_buff *skb)
 {
 	fl_accept(skb);
 	return TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int host_handshake(struct __sk_buff *skb)
+{
+	return fl_handshake_in(skb);
 }
 
 SEC("sockops")

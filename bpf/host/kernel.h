@@ -14,11 +14,18 @@ struct tcp_options_received {
 	__u16 tstamp_ok : 1; /* both sides have timestamps */
 };
 
+struct sock {
+	int sk_rcvbuf;
+	__u32 sk_ack_backlog;     /* connections that wait for accept(), */
+	__u32 sk_max_ack_backlog; /* and how many may */
+};
+
 struct tcp_sock {
 	struct tcp_options_received rx_opt;
 	__u32 tsoffset; /* what tcp_timestamps=1 adds to every TSval */
 	__u32 snd_una;
 	__u8 tcp_usec_ts : 1; /* since 6.7: TSval counts microseconds */
+	__u8 is_mptcp : 1;    /* with CONFIG_MPTCP */
 };
 
 struct tcp_request_sock {
@@ -50,6 +57,7 @@ struct sk_buff {
 
 #pragma clang attribute pop
 
+#define FL_CHECKSUM_UNNECESSARY 1
 #define FL_CHECKSUM_PARTIAL 3
 
 /* Kernel functions for all programs, since 6.2. Weak: without them there is

@@ -24,6 +24,7 @@ const volatile enum fl_scheme scheme_type = 0;
 const volatile enum fl_host_vip_flags vip_flags_type = 0;
 const volatile enum fl_peer_flags peer_flags_type = 0;
 const volatile enum fl_host_constants constants_type = 0;
+const volatile enum fl_offload_flags offload_flags_type = 0;
 const volatile struct fl_host_ask *const volatile ask_type = 0;
 
 /* Both halves of the VIP table: half h starts at h * FL_VIP_LINES. */
@@ -155,6 +156,32 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 18);
 } host_asks SEC(".maps");
+
+/* ---- handshakes that the programs answer --------------------------------- */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fl_offload);
+} host_offload SEC(".maps");
+
+/* By VIP's id. The agent makes the entries. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, FL_VIP_LINES);
+	__type(key, __u32);
+	__type(value, struct fl_offload_count);
+} host_offloaded SEC(".maps");
+
+/* Handshakes that were ended of late: opened.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FL_OPENED_BUCKETS);
+	__type(key, __u32);
+	__type(value, struct fl_opened);
+} host_opened SEC(".maps");
 
 static __always_inline struct fl_host_control *fl_host_settings(void)
 {

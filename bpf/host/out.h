@@ -53,16 +53,25 @@ static __always_inline _Bool fl_answers(__u32 state)
 	       state == FL_TCP_LISTEN || state == FL_TCP_CLOSE;
 }
 
+/* IPv6's with a hop-by-hop header, and TCP's. */
+#define FL_HEADERS_MAX (40 + 8 + 60)
+
 static __always_inline int fl_host_out(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk;
 	struct fl_host_control *c;
 
+	if (!sk && skb->tc_index == FL_TC_ANSWER)
+		return FL_OUT_GOES; /* handshake_syn.h's, which has stamped and counted it */
 	if (sk) {
 		struct fl_socket *s = bpf_sk_storage_get(&host_sockets, sk, 0, 0);
 
 		if (s) {
-			fl_carrier_stamp_socket(skb, sk, s);
+			/* What has data is no probe either: nothing of it is read. */
+			if (s->own && skb->len > ETH_HLEN + FL_HEADERS_MAX)
+				fl_host_counted(s->vip_id, 1, skb->len - ETH_HLEN);
+			else
+				fl_carrier_stamp_socket(skb, sk, s);
 			return FL_OUT_GOES;
 		}
 		if (!fl_answers(sk->state))

@@ -115,21 +115,6 @@ __noinline int fl_own(struct xdp_md *ctx, struct fl_question *q)
 
 /* ---- of any packet ------------------------------------------------------ */
 
-/* The CPU's one: too large for the stack of all functions together. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct fl_question);
-} host_question SEC(".maps");
-
-static __always_inline struct fl_question *fl_question(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&host_question, &zero);
-}
-
 /* What the hops and the segment or datagram say. 0: malformed. */
 static __always_inline _Bool fl_asked_read(struct xdp_md *ctx, struct fl_question *q)
 {

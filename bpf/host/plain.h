@@ -72,7 +72,7 @@ static __always_inline int fl_in_plain(struct xdp_md *ctx, const struct fl_host_
 
 	count = fl_host_counted(v->id, 0, p.l3_len);
 	was = in->tsecr;
-	if (fl_restored(ctx, c, v, &p, was, &is)) {
+	if (fl_restored(ctx, c, v, &p, (void *)in + offsetof(struct fl_plain, tcp), was, &is)) {
 		in->tsecr = is;
 		in->tcp.check = fl_csum_replace32(in->tcp.check, was, is);
 		if (count)

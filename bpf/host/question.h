@@ -69,6 +69,21 @@ struct fl_question {
 	__u16 udp;       /* offset of the outer UDP header, with FL_HOPS_IN_UDP */
 };
 
+/* The CPU's one: too large for the stack of all functions together. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fl_question);
+} host_question SEC(".maps");
+
+static __always_inline struct fl_question *fl_question(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&host_question, &zero);
+}
+
 static __always_inline _Bool fl_is_icmp(__u8 proto)
 {
 	return proto == IPPROTO_ICMP || proto == IPPROTO_ICMPV6;

@@ -34,7 +34,15 @@ static __always_inline __u32 fl_host_seat_bits(const struct fl_host_vip *v)
  * know it. */
 static __always_inline _Bool fl_host_told_vip(const struct fl_host_vip *v)
 {
-	return v->scheme == FL_SCHEME_CHEETAH_STATEFUL;
+	return v->generation;
+}
+
+/* The bits of a value that are its slot's. */
+static __always_inline __u32 fl_host_slot_mask(const struct fl_host_vip *v)
+{
+	__u32 below = fl_value_below(31 - v->shift, FL_HOST_TIER_BITS(v->generation));
+
+	return below & ~0u << fl_host_seat_bits(v);
 }
 
 /* Notes what the connection's value has beside the slot. */
@@ -67,7 +75,9 @@ static __always_inline __u32 fl_host_noted(const struct fl_host_vip *v, const __
 		return 0;
 	told = bpf_map_lookup_elem(&host_told, &t);
 	/* A client may have written it, where no balancer was. */
-	return told && *told & FL_TOLD ? fl_value_seat(*told, fl_host_seat_bits(v)) : 0;
+	return told && *told & FL_TOLD
+		       ? *told & fl_value_below(31 - v->shift, 0) & ~fl_host_slot_mask(v)
+		       : 0;
 }
 
 /* How a SYN-ACK sent at ms (CLOCK_MONOTONIC) is stamped; 0: not at all, since
@@ -88,19 +98,19 @@ static __always_inline _Bool fl_stamp_at(const struct fl_host_vip *v, __u64 ms, 
 	return 1;
 }
 
-/* In: whether the field is a cookie of this server's, under which epoch, and what
- * its value has beside the slot. */
+/* In: whether the field is a cookie of this server's, and under which epoch; *hash is
+ * the connection's under that, *told what the value has beside the slot. */
 static __always_inline _Bool fl_cheetah_ours(const struct fl_host_vip *v,
 					     const struct fl_host_packet *p, __u32 field,
-					     __u32 *epoch, __u32 *told)
+					     __u32 *epoch, __u64 *hash, __u32 *told)
 {
-	__u32 value, slot, bits = fl_host_seat_bits(v);
+	__u32 value, slot, mask = fl_host_slot_mask(v);
 
 	*epoch = fl_cookie_epoch(field, v->shift);
-	value = fl_cookie_value(fl_host_hash(v, *epoch, p->src, p->sport, p->dport), field,
-				v->shift);
-	slot = fl_value_slot(value, bits);
-	*told = fl_value_seat(value, bits);
+	*hash = fl_host_hash(v, *epoch, p->src, p->sport, p->dport);
+	value = fl_cookie_value(*hash, field, v->shift);
+	slot = fl_value_slot(value & mask, fl_host_seat_bits(v));
+	*told = value & ~mask;
 	return v->epochs >> *epoch & 1 && (slot == v->slot || slot == v->old_slot);
 }
 

@@ -80,25 +80,32 @@ static __always_inline void fl_offset_of(struct bpf_sock *sk, struct fl_offset *
 	}
 }
 
-/* The socket of a connection whose client is at `client`. To be released by
+/* The socket of a connection whose client is at `client`, by t. To be released by
  * the caller; NULL: none. ctx is an xdp_md or a __sk_buff. */
+static __always_inline struct bpf_sock *fl_lookup_by(struct bpf_sock_tuple *t, void *ctx,
+						     const __u64 *client, __u16 sport,
+						     const __u64 *vip, __u16 dport)
+{
+	if (fl_is_mapped(vip)) {
+		t->ipv4.saddr = client[1] >> 32;
+		t->ipv4.daddr = vip[1] >> 32;
+		t->ipv4.sport = sport;
+		t->ipv4.dport = dport;
+		return bpf_skc_lookup_tcp(ctx, t, sizeof(t->ipv4), BPF_F_CURRENT_NETNS, 0);
+	}
+	__builtin_memcpy(t->ipv6.saddr, client, 16);
+	__builtin_memcpy(t->ipv6.daddr, vip, 16);
+	t->ipv6.sport = sport;
+	t->ipv6.dport = dport;
+	return bpf_skc_lookup_tcp(ctx, t, sizeof(t->ipv6), BPF_F_CURRENT_NETNS, 0);
+}
+
 static __always_inline struct bpf_sock *fl_lookup(void *ctx, const __u64 *client, __u16 sport,
 						  const __u64 *vip, __u16 dport)
 {
 	struct bpf_sock_tuple t;
 
-	if (fl_is_mapped(vip)) {
-		t.ipv4.saddr = client[1] >> 32;
-		t.ipv4.daddr = vip[1] >> 32;
-		t.ipv4.sport = sport;
-		t.ipv4.dport = dport;
-		return bpf_skc_lookup_tcp(ctx, &t, sizeof(t.ipv4), BPF_F_CURRENT_NETNS, 0);
-	}
-	__builtin_memcpy(t.ipv6.saddr, client, 16);
-	__builtin_memcpy(t.ipv6.daddr, vip, 16);
-	t.ipv6.sport = sport;
-	t.ipv6.dport = dport;
-	return bpf_skc_lookup_tcp(ctx, &t, sizeof(t.ipv6), BPF_F_CURRENT_NETNS, 0);
+	return fl_lookup_by(&t, ctx, client, sport, vip, dport);
 }
 
 #endif

@@ -5,6 +5,7 @@
 #define FAIRLEAD_HOST_SOCKOPS_H
 
 #include "carrier.h"
+#include "opened.h"
 
 /* A word of the context, at a constant offset from the context itself: the
  * compiler likes to compute one address for two fields, which the verifier
@@ -47,6 +48,18 @@ static __always_inline void fl_live(__u32 vip_id, __u32 index, __s64 change)
 		__sync_fetch_and_add(&n->live[index], change);
 }
 
+/* Whatever opened it: handshake_ack.h asks after its own. */
+static __always_inline void fl_established_note(const struct fl_host_control *c,
+						const struct tcp_sock *t,
+						const struct fl_host_packet *p)
+{
+	struct fl_offload *o = fl_offload_settings();
+
+	if (o)
+		fl_opened_note(fl_opened_mark(o->key, p->src, p->sport, p->dport, t->snd_una - 1),
+			       fl_shared_now(c));
+}
+
 static __always_inline void fl_established(struct bpf_sock_ops *ops)
 {
 	struct fl_host_control *c = fl_host_settings();
@@ -69,6 +82,8 @@ static __always_inline void fl_established(struct bpf_sock_ops *ops)
 	if (!t)
 		return;
 	made.vip_id = v->id;
+	if (v->flags & FL_HOST_VIP_OFFLOAD)
+		fl_established_note(c, t, &p);
 	if (fl_does(v, FL_DUTY_COOKIE))
 		fl_carrier_established(ops, t, c, v, &p, &made);
 	if (!bpf_sk_storage_get(&host_sockets, sk, &made, BPF_SK_STORAGE_GET_F_CREATE))

@@ -17,6 +17,8 @@ enum fl_lb_constants {
 	FL_STEER_ENTRIES = 64,    /* of a row of `steers` */
 	FL_JOIN_TRIES = 16,       /* slots that are looked at for the first server */
 	FL_OUTER_TTL = 64,
+	FL_TIER_ONE = 0xff,       /* fl_vip.tier of a balancer of tier one */
+	FL_TIER_SOURCES = 64,     /* entries of `tier_sources` */
 	FL_SEAT_ANY = 0xfff,      /* a seat's slot while its connection has shown none */
 	/* The first of the 2^14 source ports, the ephemeral ones, that the hash
 	 * chooses among. */
@@ -49,17 +51,30 @@ struct fl_vip {
 	__u8 shift;         /* s = 32 - cookie bits: 17..22 */
 	__u8 hash_form;     /* enum fl_hash_form */
 	__u8 carrier;       /* enum fl_carrier */
-	__u8 seat_bits;     /* of a cookie's value: its seat; 0: it has none */
+	__u8 seat_bits;     /* of a cookie's value: its seat; 0: it has none; and << 4
+	                     * of its tier (FL_VIP_SEAT_BITS, FL_VIP_TIER_BITS) */
 	__u32 anchor_held;  /* a bucket whose A is in 1..anchor_held-1 drains, */
 	__u32 anchor_track; /* in 1..anchor_track-1: drains or is in the horizon */
 	__u32 generation;   /* scheme beamer: of the bucket table, a serial number */
 	__u8 open_epoch;    /* parity under which a new connection's entry is found */
 	__u8 pad;
-	__u16 pad2;
+	__u8 pad2;
+	__u8 tier;          /* this balancer's number in tier two, or FL_TIER_ONE */
 	__u64 join_hash;    /* FL_VIP_JOIN: fl_hash6 under hash_key of the VIP's address
 	                     * words and its port (sport 0, dport BE) */
 };
 _Static_assert(sizeof(struct fl_vip) == 128, "a VIP is two cache lines");
+#define FL_VIP_SEAT_BITS(v) ((v)->seat_bits & 15)
+/* In tier two. In tier one there are none: what a cookie's value has below its tier
+ * is a seat to it, and balancers of tier two are its servers. */
+#define FL_VIP_TIER_BITS(v) ((v)->seat_bits >> 4)
+
+/* Outer sources of tunnels from tier one: addr & mask equals addr. The first entry
+ * whose mask is 0 ends the list; IPv4 prefixes are longer by 96 bits. */
+struct fl_tier_source {
+	__u64 addr[2];
+	__u64 mask[2];
+};
 
 /* An entry of `tables`: a slot and its weight (for p2c and least-conn). */
 #define FL_ENTRY_SLOT(e) ((e) & 0xffff)
@@ -379,7 +394,11 @@ struct fl_ask {
 	X(DROP_TOO_BIG)         /* does not fit, and the sender cannot be told */ \
 	X(DROP_ASK_LIMIT)       /* the bound on asking is used up */              \
 	X(DROP_ECHO)            /* ICMP echo, not answered by the VIP's setting */ \
-	X(DROP_HEADROOM)        /* no room to encapsulate */
+	X(DROP_HEADROOM)        /* no room to encapsulate */                      \
+	X(FORWARD_TIER_DOWN)    /* tier one: cookie names a balancer that is down */ \
+	X(FORWARD_OTHER_TIER)   /* tier two: cookie names another balancer of it */ \
+	X(DROP_TIER_SOURCE)     /* tier two: tunnel from no balancer of tier one */ \
+	X(DROP_TIER_STRAY)      /* tier two: tunnel with what is for no VIP */
 
 enum fl_reason {
 #define X(name) FL_##name,

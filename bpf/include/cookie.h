@@ -4,8 +4,9 @@
  *
  *   field = epoch parity (1 bit) | P(value) (bits - 1 bits), bits = 10..15
  *   shift = 32 - bits
- *   value = slot | seat, the seat in the lowest seat_bits (scheme cheetah-stateful;
- *           else 0 bits, and the value is the slot)
+ *   value = tier | slot | seat, the seat in the lowest seat_bits (scheme
+ *           cheetah-stateful; else 0 bits), the tier in the highest tier_bits (two
+ *           tiers; else 0 bits): neither, and the value is the slot
  *
  * P is a permutation keyed by the connection's hash, so a client that
  * changes its cookie lands on a slot of the same VIP at random. Decoding is
@@ -85,6 +86,12 @@ static __always_inline __u32 fl_value_slot(__u32 value, __u32 seat_bits)
 static __always_inline __u32 fl_value_seat(__u32 value, __u32 seat_bits)
 {
 	return value & ((1u << (seat_bits & 15)) - 1);
+}
+
+/* The bits of a value, which has n, that its slot and seat take; above it is its tier. */
+static __always_inline __u32 fl_value_below(__u32 n, __u32 tier_bits)
+{
+	return (1u << ((n - tier_bits) & 15)) - 1;
 }
 
 /* What a balancer tells a server of a new connection, in the SYN's TSecr, which

@@ -18,6 +18,11 @@ enum fl_host_constants {
 	 * one that is dead or cut off, and no forged number makes more tables look
 	 * stale than these. */
 	FL_GENERATION_AHEAD = 64,
+	/* A handshake that the programs answered must be over within so many ms. A
+	 * power of two: without timestamps time is counted in halves of it. */
+	FL_OFFLOAD_MS = 32768,
+	/* Buckets of `host_opened`. */
+	FL_OPENED_BUCKETS = 65536,
 };
 
 /* ---- the VIP ------------------------------------------------------------ */
@@ -71,8 +76,10 @@ enum fl_host_vip_flags {
 	FL_HOST_VIP_SOURCES = 1 << 3,
 	/* A port of MPTCP joins to this server: it answers nothing else. */
 	FL_HOST_VIP_JOIN = 1 << 4,
-	/* From here on, an enum fl_carrier. */
+	/* From here on, an enum fl_carrier, in three bits. */
 	FL_HOST_VIP_CARRIER = 1 << 12,
+	/* The programs answer its SYNs themselves: bpf/host/handshake.h. */
+	FL_HOST_VIP_OFFLOAD = 1 << 15,
 };
 /* Its balancers send no tunnels of an enum fl_forwarding (1 to 9), nor did they a
  * version ago. (Flags that refuse: a table by an older agent, which has none, loses
@@ -81,6 +88,7 @@ enum fl_host_vip_flags {
 
 /* Of the split: bits of the seat, beside which a value has the slot. */
 #define FL_HOST_SEAT_BITS(split) ((split) & 15)
+#define FL_HOST_TIER_BITS(split) ((split) >> 8 & 15)
 
 /* A server of a VIP that this one may pass packets on to, by its slot. The
  * agent writes all of it at once, and leaves itself out. */
@@ -177,7 +185,20 @@ struct fl_host_ask {
 	X(DROP_ASK_LIMIT)      /* the bound on asking others is used up */         \
 	X(DROP_FOREIGN_TUNNEL) /* of a form that the VIP's balancers do not send */ \
 	X(DROP_FOREIGN_ICMP)   /* in a tunnel, and no balancer forwards it */      \
-	X(DROP_NO_JOIN)        /* answer to what joins nothing at an MPTCP port */
+	X(DROP_NO_JOIN)        /* answer to what joins nothing at an MPTCP port */ \
+	X(HANDSHAKE_ANSWERED)  /* offload: SYN answered by a stamped SYN cookie */ \
+	X(HANDSHAKE_OPENED)    /* what ends such a handshake: the listener has it */ \
+	X(HANDSHAKE_BAD_MAC)   /* a cookie of ours, no socket, and no such handshake */ \
+	X(HANDSHAKE_LATE)      /* ends one older than half a minute: the stack's */ \
+	X(HANDSHAKE_REFUSED)   /* the kernel did not take it: the stack's */       \
+	X(STACK_MPTCP)         /* SYN left to the stack: its listener is MPTCP's */ \
+	X(STACK_SETTINGS)      /* by the kernel's settings there is no offload */  \
+	X(STACK_TAKEN)         /* the client's port has a socket, as in TIME_WAIT */ \
+	X(STACK_FORM)          /* IP or TCP options, data or a tag: not for us */  \
+	X(STACK_ROUTE)         /* no route to the client that could be asked for */ \
+	X(DROP_BACKLOG)        /* SYN, and the listener's accept queue is full */  \
+	X(DROP_EARLY)          /* later segment of a handshake that is not ended */ \
+	X(DROP_REPLAY)         /* ends a handshake that was ended, and is over */
 
 enum fl_host_reason {
 #define X(name) FL_HOST_##name,
@@ -211,13 +232,43 @@ struct fl_host_control {
 	__u32 clock_set;    /* clock_base holds D */
 };
 
+/* What handshakes are answered with: all that there is to it, but for the VIPs. */
+struct fl_offload {
+	__u64 key[2];       /* of the SYN cookies; never changes while there are any */
+	__u32 flags;        /* enum fl_offload_flags; 0: the stack answers */
+	__u8 wscale;        /* by which the stack's windows are shifted */
+	__u8 ttl;           /* of what the stack sends, IPv4 and IPv6 */
+	__u8 hop_limit;
+	__u8 pad;
+};
+enum fl_offload_flags {
+	FL_OFFLOAD_ON = 1,
+	FL_OFFLOAD_SACK = 2,
+	FL_OFFLOAD_WSCALE = 4,
+	FL_OFFLOAD_ECN = 8,
+};
+
+/* Connections that were opened: mark (32) | shared ms (32) each. */
+struct fl_opened {
+	__u64 marks[4];
+};
+
+/* Of a VIP whose handshakes are answered: what became of its SYNs. */
+struct fl_offload_count {
+	__u64 answered;
+	__u64 opened;
+	__u64 stack;        /* left to the stack, STACK_MPTCP apart */
+	__u64 mptcp;
+};
+
 /* What a socket is stamped with: TSval on the wire = the stack's + constant. */
 struct fl_socket {
 	__u32 constant;
 	__u8 live;          /* index into fl_host_count.live */
 	__u8 stamped;       /* 0: leave this socket alone; else 1 + enum fl_carrier */
 	__u8 closed;        /* no longer counted as live */
-	__u8 pad;
+	__u8 own;           /* 1: the stack's own timestamps carry the cookie: leave
+	                     * them alone (bpf/host/handshake.h) */
 	__u32 vip_id;
 };
 

@@ -3,6 +3,7 @@
  * each of which decides and none of which forwards but the last:
  *
  *   verdict.h   the way itself, and what becomes of each reason
+ *   tier.h         in tier two: out of tier one's tunnel
  *   packet.h    1  what kind of packet? up to the ports; its frame to us? (input.h)
  *   icmp.h         echo, and ICMP errors, which become what they quote
  *   vip.h       2  which VIP? what none serves: fragment.h

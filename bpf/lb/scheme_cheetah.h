@@ -25,32 +25,47 @@ static __always_inline bool fl_cheetah_usual(const struct fl_vip *v)
 	return (*(const __u32 *)&v->shift & 0xff0000ff) == FL_SHIFT_DEFAULT;
 }
 
-/* False: the cookie does not decode, or to no server. */
-static __always_inline bool fl_cheetah_known(const struct fl_vip *v, const struct fl_lb_packet *p,
-					     struct fl_way *w, __u32 now)
+/* FL_KNOWN or FL_FORWARD_OTHER_TIER: w says whose it is. Else why the hash has to: the
+ * cookie does not decode, or to no server, or it is tier one's and the balancer it names
+ * is down. */
+static __always_inline int fl_cheetah_known(const struct fl_vip *v, const struct fl_lb_packet *p,
+					    struct fl_way *w, __u32 now)
 {
-	__u32 shift = v->shift, field, epoch, value;
+	__u32 shift = v->shift, field, epoch, value, tiers, tier;
 
 	field = fl_carrier_field(v, p, now);
 	epoch = fl_cookie_epoch(field, shift);
 	if (unlikely(!(v->epochs >> epoch & 1)))
-		return false;
+		return FL_FORWARD_BAD_COOKIE;
 	w->hash = fl_hash_key(v->key[epoch], p, p->sport, p->dport);
 	/* The default width's shifts and masks as constants: 2 ns. */
 	if (likely(fl_cheetah_usual(v)))
-		return fl_way_to(w, v, fl_cookie_value(w->hash, field, FL_SHIFT_DEFAULT));
+		return fl_way_to(w, v, fl_cookie_value(w->hash, field, FL_SHIFT_DEFAULT))
+			       ? FL_KNOWN
+			       : FL_FORWARD_BAD_COOKIE;
 	value = fl_cookie_value(w->hash, field, shift);
-	if (unlikely(!fl_way_to(w, v, fl_value_slot(value, v->seat_bits))))
-		return false;
-	if (v->seat_bits && likely(p->kind == FL_KIND_SEGMENT))
+	tiers = FL_VIP_TIER_BITS(v);
+	tier = value >> ((31 - shift - tiers) & 15);
+	value &= fl_value_below(31 - shift, tiers);
+	if (unlikely(!fl_way_to(w, v, fl_value_slot(value, FL_VIP_SEAT_BITS(v)))))
+		return FL_FORWARD_BAD_COOKIE;
+	if (v->tier == FL_TIER_ONE)
+		return unlikely(w->form & FL_FORM_DOWN) ? FL_FORWARD_TIER_DOWN : FL_KNOWN;
+	/* The seat is another's, who is down or was when this was opened. */
+	if (unlikely(tiers && tier != v->tier))
+		return FL_FORWARD_OTHER_TIER;
+	if (FL_VIP_SEAT_BITS(v) && likely(p->kind == FL_KIND_SEGMENT))
 		fl_seat_seen(v, p, w, value, now);
-	return true;
+	return FL_KNOWN;
 }
 
 /* What concerns a connection that no entry knows: only the servers know whether
  * it has a cookie. A reason to ask them, or 0. */
-static __always_inline __u32 fl_cheetah_asks(const struct fl_lb_packet *p)
+static __always_inline __u32 fl_cheetah_asks(const struct fl_vip *v, const struct fl_lb_packet *p)
 {
+	/* Tier two asks them. */
+	if (v->tier == FL_TIER_ONE)
+		return 0;
 	/* Linux answers for sockets it does not know by RSTs that carry no
 	 * timestamp. */
 	if (p->proto == IPPROTO_TCP && p->kind == FL_KIND_SEGMENT &&
@@ -62,15 +77,23 @@ static __always_inline __u32 fl_cheetah_asks(const struct fl_lb_packet *p)
 static __always_inline int fl_cheetah(const struct fl_vip *v, const struct fl_lb_packet *p,
 				      struct fl_way *w, __u32 now)
 {
+	int reason;
+
 	if (unlikely(p->carried != FL_CARRIED_WHOLE)) {
-		w->rules = fl_cheetah_asks(p) << 8 | FL_RULE_TRACKS | FL_RULE_FALLBACK |
+		w->rules = fl_cheetah_asks(v, p) << 8 | FL_RULE_TRACKS | FL_RULE_FALLBACK |
 			   (p->proto == IPPROTO_TCP ? FL_FORWARD_NO_TIMESTAMP : FL_FORWARD_UDP);
 		return FL_CONTINUE;
 	}
 	if (likely(!p->opens)) {
-		if (likely(fl_cheetah_known(v, p, w, now)))
+		reason = fl_cheetah_known(v, p, w, now);
+		if (likely(reason == FL_KNOWN))
 			return p->kind == FL_KIND_QUOTE ? FL_FORWARD_ICMP : FL_KNOWN;
-		w->rules = FL_FORWARD_BAD_COOKIE | FL_RULE_FALLBACK;
+		if (reason == FL_FORWARD_OTHER_TIER)
+			return p->kind == FL_KIND_QUOTE ? FL_FORWARD_ICMP : FL_FORWARD_OTHER_TIER;
+		/* What is down takes nothing, nor what it held. */
+		w->rules = reason == FL_FORWARD_TIER_DOWN
+				   ? FL_FORWARD_TIER_DOWN | FL_RULE_FALLBACK | FL_RULE_FRESH
+				   : FL_FORWARD_BAD_COOKIE | FL_RULE_FALLBACK;
 		return FL_CONTINUE;
 	}
 	if (v->policy != FL_POLICY_HASH)

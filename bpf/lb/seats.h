@@ -136,7 +136,7 @@ static __always_inline struct fl_seat *fl_seat_find(const struct fl_vip *v,
 						    const struct fl_lb_packet *p, __u64 *hash,
 						    __u32 seat, __u32 *index)
 {
-	__u32 bits = v->seat_bits;
+	__u32 bits = FL_VIP_SEAT_BITS(v);
 	struct fl_seat *s;
 
 	*index = fl_seat_first(*hash, bits) + seat;
@@ -161,8 +161,8 @@ __noinline int fl_seat_touch(const struct fl_vip *v, const struct fl_lb_packet *
 
 	if (!v || !p)
 		return 0;
-	seat = fl_value_seat(value, v->seat_bits);
-	slot = fl_value_slot(value, v->seat_bits);
+	seat = fl_value_seat(value, FL_VIP_SEAT_BITS(v));
+	slot = fl_value_slot(value, FL_VIP_SEAT_BITS(v));
 	if (!seat)
 		return 0; /* its partition was full */
 	s = fl_seat_find(v, p, &hash, seat, &index);
@@ -189,7 +189,7 @@ __noinline int fl_seat_touch(const struct fl_vip *v, const struct fl_lb_packet *
 static __always_inline void fl_seat_seen(const struct fl_vip *v, const struct fl_lb_packet *p,
 					 const struct fl_way *w, __u32 value, __u32 now)
 {
-	__u32 bits = v->seat_bits, unit = fl_seat_unit(now);
+	__u32 bits = FL_VIP_SEAT_BITS(v), unit = fl_seat_unit(now);
 	struct fl_seat *s = fl_seat_at(fl_seat_first(w->hash, bits) + fl_value_seat(value, bits));
 	__u64 e, live = w->hash >> 32 << 32 | FL_SEAT_LIVE << 12 | fl_value_slot(value, bits);
 
@@ -281,7 +281,7 @@ static __always_inline __u32 fl_seat_take(const struct fl_vip *v, const struct f
 	struct fl_seat *s;
 	__u64 hash, word;
 
-	bits = v->seat_bits & 15;
+	bits = FL_VIP_SEAT_BITS(v);
 	hash = fl_hash_key(v->key[v->open_epoch & 1], p, p->sport, p->dport);
 	/* Its cookie is going to say which slot. */
 	word = hash >> 32 << 32 | unit << 16 | FL_SEAT_NEW << 12 | FL_SEAT_ANY;
@@ -322,16 +322,19 @@ static __always_inline __u32 fl_seat_take(const struct fl_vip *v, const struct f
 	return seat;
 }
 
-/* A SYN: gives its connection a seat, and has its server told. */
+/* A SYN: gives its connection a seat, and has its server told of it, and of the tier. */
 __noinline int fl_seat_open(struct xdp_md *ctx, const struct fl_vip *v,
 			    const struct fl_lb_packet *p, __u32 now)
 {
-	__u32 seat;
+	__u32 told, tiers;
 
-	if (!v || !p)
+	if (!v || !p || v->tier == FL_TIER_ONE) /* tier two tells */
 		return 0;
-	seat = fl_seat_take(v, p, now);
-	return fl_tell(ctx, p->l4, seat ? FL_TOLD | seat : 0);
+	told = FL_VIP_SEAT_BITS(v) ? fl_seat_take(v, p, now) : 0;
+	tiers = FL_VIP_TIER_BITS(v);
+	if (tiers)
+		told |= FL_TOLD | (__u32)v->tier << ((31 - v->shift - tiers) & 15);
+	return fl_tell(ctx, p->l4, told ? FL_TOLD | told : 0);
 }
 
 #endif

@@ -10,6 +10,7 @@
 #include "input.h"
 #include "maps.h"
 #include "scheme.h"
+#include "tier.h"
 
 /* Counts a connection in or out. Only TCP's ends are seen, so only TCP's
  * beginnings count as open. */
@@ -66,6 +67,8 @@ static __always_inline int fl_act(struct xdp_md *ctx, const struct fl_vip *v,
 	case FL_FORWARD_STATELESS:
 	case FL_FORWARD_ICMP:
 	case FL_FORWARD_FRAGMENT:
+	case FL_FORWARD_TIER_DOWN:
+	case FL_FORWARD_OTHER_TIER:
 		if (unlikely(!v || !w->line)) /* never; the verifier cannot know */
 			return XDP_ABORTED;
 		action = plain && reason != FL_KNOWN ? fl_forward_plain(ctx, p, w) : XDP_ABORTED;
@@ -115,7 +118,7 @@ static __always_inline int fl_act(struct xdp_md *ctx, const struct fl_vip *v,
 		break;
 	}
 	fl_count_reason(reason, p->len);
-	if (unlikely(v && reason >= FL_DROP_MALFORMED_IP)) {
+	if (unlikely(v && reason >= FL_DROP_MALFORMED_IP && action == XDP_DROP)) {
 		__u32 id = v->id;
 		struct fl_vip_cpu *cpu = bpf_map_lookup_elem(&vip_cpu, &id);
 
@@ -136,7 +139,7 @@ static __always_inline int fl_pipeline(struct xdp_md *ctx, struct fl_lb_packet *
 
 	if (likely(reason == FL_CONTINUE))
 		reason = fl_scheme(ctx, v, p, &w, s->now);
-	return fl_act(ctx, v, p, &w, s->now, reason, plain);
+	return fl_act(ctx, v, p, &w, s->now, fl_unless_stray(s, reason), plain);
 }
 
 static __always_inline void fl_snapshot(struct fl_snapshot *s)
@@ -175,7 +178,7 @@ static __always_inline int fl_general(struct xdp_md *ctx, const struct fl_snapsh
 
 	reason = fl_prepare(ctx, &p, s->half, s->seed);
 	if (reason != FL_CONTINUE)
-		return fl_act(ctx, NULL, &p, &none, s->now, reason, false);
+		return fl_act(ctx, NULL, &p, &none, s->now, fl_unless_stray(s, reason), false);
 	return fl_pipeline(ctx, &p, s, false);
 }
 
@@ -190,6 +193,16 @@ static __always_inline int fl_balance(struct xdp_md *ctx)
 	__u16 type;
 
 	fl_snapshot(&s);
+	s.tunnelled = false;
+	if (tier_addr[0] | tier_addr[1]) {
+		int reason = fl_tier_in(ctx);
+
+		if (reason == FL_TIER_UNTRUSTED) {
+			fl_count_reason(FL_DROP_TIER_SOURCE, ctx->data_end - ctx->data);
+			return XDP_DROP;
+		}
+		s.tunnelled = reason == FL_TIER_TAKEN;
+	}
 	data = (void *)(long)ctx->data, end = (void *)(long)ctx->data_end;
 	if (unlikely(data + ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr) > end))
 		goto general;

@@ -14,6 +14,7 @@ struct fl_snapshot {
 	__u32 half;
 	__u64 seed;
 	__u32 now;
+	bool tunnelled; /* it came in a tunnel from tier one */
 };
 
 static __always_inline bool fl_vip_is(const struct fl_vip *v, __u64 addr0, __u64 addr1, __u16 port,

@@ -15,6 +15,7 @@
 #define FL_FORM_IPV6 (FL_LINE_IPV6 << 8)
 #define FL_FORM_UNRESOLVED (FL_LINE_UNRESOLVED << 8)
 #define FL_FORM_STEERED (FL_LINE_STEERED << 8)
+#define FL_FORM_DOWN (FL_LINE_DOWN << 8)
 #define FL_FORM_HOPS (1u << 16)
 
 /* What a scheme says of a packet that goes by the hash (by_hash.h): the reason

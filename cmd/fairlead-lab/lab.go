@@ -210,6 +210,7 @@ func newLabStart() *cobra.Command {
 func newLabServe() *cobra.Command {
 	var name string
 	var texts []string
+	var plainTCP bool
 	c := &cobra.Command{
 		Use: "serve", Hidden: true, Args: cobra.NoArgs,
 		Short: "A lab's server: HTTP on port 80 and UDP echo on port 7",
@@ -222,10 +223,11 @@ func newLabServe() *cobra.Command {
 				}
 				addresses = append(addresses, a)
 			}
-			return lab.Serve(cmd.Context(), name, addresses, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+			return lab.Serve(cmd.Context(), name, addresses, plainTCP, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 		},
 	}
 	c.Flags().StringVar(&name, "name", "server", "who answers")
+	c.Flags().BoolVar(&plainTCP, "plain-tcp", false, "take no MPTCP, as handshake offload needs")
 	c.Flags().StringArrayVar(&texts, "address", nil, "address of a UDP echo (repeatable)")
 	return c
 }

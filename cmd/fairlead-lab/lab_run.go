@@ -47,6 +47,8 @@ func newLabRun() *cobra.Command {
   scaling       figure 9 of Cheetah's paper: 24 to 32 servers are added and
                 drain while requests come as a web server's; beside it what
                 the simulator says of the same schedule (three and a half minutes)
+  offload       churn's connections under a flood of 200,000 packets a second, half of
+                them SYNs: handshakes answered by agents beside the stack's
   control       churn's connections straight to one server, without balancers
   bgp           balancers announce to BIRD and FRR, stop, die and come back,
   l2-vip        balancers hold addresses on an Ethernet, stop, die and come back,
@@ -101,7 +103,7 @@ the flood fills no table: then the run proves nothing.`,
 		},
 	}
 	seedFlag(c, &o.Seed)
-	c.Flags().StringSliceVar(&o.Schemes, "scheme", nil, "schemes, comma-separated (default cheetah,stateless; attack: cheetah,jet,beamer,faild; synflood: jet,cheetah,full-ct; chain: beamer,faild; stale-mux: beamer; drain-switch: faild; parted: cheetah,jet,beamer; scaling: cheetah,beamer,jet,stateless)")
+	c.Flags().StringSliceVar(&o.Schemes, "scheme", nil, "schemes, comma-separated (default cheetah,stateless; offload: cheetah; attack: cheetah,jet,beamer,faild; synflood: jet,cheetah,full-ct; chain: beamer,faild; stale-mux: beamer; drain-switch: faild; parted: cheetah,jet,beamer; scaling: cheetah,beamer,jet,stateless)")
 	c.Flags().StringSliceVar(&o.Hashes, "hash", nil, "hashes of the other schemes, comma-separated (default table-hrw, for jet table-hrw,anchor; attack: table-hrw; scaling: anchor, for stateless table-hrw,maglev,bucket)")
 	c.Flags().StringSliceVar(&o.Policies, "policy", nil, "policies of cheetah, comma-separated (default rr,p2c; attack, synflood, scaling: rr)")
 	c.Flags().IntVar(&o.Rate, "rate", 0, fmt.Sprintf("synflood, and attack's floods: packets a second, at most %d (default %d)", lab.MaxFloodRate, lab.DefaultFloodRate))

@@ -79,7 +79,7 @@ by VIP.`,
 	f.StringVar(&r.Vip, "vip", "", "only connections of this VIP")
 	f.StringVar(&r.Server, "server", "", "only connections of this server")
 	f.StringVar(&r.Client, "client", "", "only connections of this address or prefix")
-	f.StringVar(&r.State, "state", "", "only those that are new, live, closing, moved or limited")
+	f.StringVar(&r.State, "state", "", "only those that are new, live or closing")
 	f.StringVar(&r.Order, "order", "bytes", "what is listed first: most packets, bytes, packet_rate, byte_rate, age or idle")
 	f.Uint32Var(&r.Most, "most", 50, "how many of each balancer are listed")
 	f.DurationVar(&rate, "rate", 0, "measure rates for so long")
@@ -153,7 +153,7 @@ func connectionsTable(w io.Writer, all []connected) error {
 			fmt.Fprintln(t)
 		}
 		for _, c := range b.Connections {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d", c.Vip, c.Client, cmp.Or(c.Server, "-"), connectionState(c), short(c.AgeMs), short(c.IdleMs), c.Packets, c.Bytes)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d", c.Vip, c.Client, cmp.Or(c.Server, "-"), c.State, short(c.AgeMs), short(c.IdleMs), c.Packets, c.Bytes)
 			if b.RateMs > 0 {
 				fmt.Fprintf(t, "\t%.1f\t%.0f", c.PacketRate, c.ByteRate)
 			}
@@ -183,17 +183,6 @@ func connectionsTable(w io.Writer, all []connected) error {
 		}
 	}
 	return nil
-}
-
-func connectionState(c *fairleadv1.Connection) string {
-	state := c.State
-	if c.Limited {
-		state += ", limited"
-	}
-	if c.Via != "" {
-		state += ", via " + c.Via
-	}
-	return state
 }
 
 func short(ms uint64) string {

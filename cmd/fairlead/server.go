@@ -140,6 +140,9 @@ that it serves. The last of a VIP that takes new ones is refused unless --force,
 takes the role administer. With --wait the command ends when its connections have ended, or
 after --timeout; then 'fairlead remove' it. Takes the role operate.
 
+A balancer of tier two (docs/tiers.md) drains for all VIPs: it keeps its connections, and
+tier one gives it no new ones.
+
 A switch withdraws its announced routes, so that routers send their packets to
 the other switches; what still comes is forwarded as before. It stays so over
 restarts, until 'fairlead undrain'. No other daemon is asked.`,

@@ -196,7 +196,8 @@ func mergeVIPs(answers []answer, force *controller.Assignment) []*vipView {
 func statusOf(v *controller.VIP) *fairleadv1.VIP {
 	out := &fairleadv1.VIP{Id: v.ID, Name: v.Name, Address: v.Address.String(), Port: uint32(v.Port), Protocol: v.Protocol,
 		Scheme: string(v.Scheme), Policy: string(v.Policy), Forwarding: string(v.Forwarding), Hash: string(v.Hash), HashRows: uint32(v.HashRows),
-		Capacity: uint32(v.Capacity), Horizon: uint32(v.Horizon), WarmUpMs: uint64(v.WarmUp.Milliseconds()), Share: v.Share, Mptcp: v.MPTCP}
+		Capacity: uint32(v.Capacity), Horizon: uint32(v.Horizon), WarmUpMs: uint64(v.WarmUp.Milliseconds()), Share: v.Share, Mptcp: v.MPTCP,
+		Handshake: v.Handshakes()}
 	if v.Bucketed() {
 		out.Buckets = &fairleadv1.Buckets{Count: uint32(v.Buckets.Len()), Generation: v.Buckets.Generation, ChainTimeMs: uint64(v.ChainTime.Milliseconds())}
 	}
@@ -225,6 +226,11 @@ func (view *vipView) add(s *fairleadv1.GetStatusResponse, v *fairleadv1.VIP) {
 		view.total.Seated += v.Counters.GetSeated()
 		view.total.SeatFull += v.Counters.GetSeatFull()
 		view.total.SeatWrong += v.Counters.GetSeatWrong()
+	} else {
+		view.total.HandshakesAnswered += v.Counters.GetHandshakesAnswered()
+		view.total.HandshakesOpened += v.Counters.GetHandshakesOpened()
+		view.total.HandshakesStack += v.Counters.GetHandshakesStack()
+		view.total.HandshakesMptcp += v.Counters.GetHandshakesMptcp()
 	}
 	if v.Buckets != nil {
 		view.chains = append(view.chains, chainView{s.Name, s.Role, v})
@@ -295,7 +301,7 @@ func (view *vipView) print(w io.Writer) {
 			view.total.NewConnections, view.total.Fallback, view.total.BadCookies, view.total.Dropped)
 		flows = flowLine(v, &view.total)
 	}
-	for _, line := range append([]string{counted, hashLine(v), flows, seatLine(v, &view.total)}, view.bucketLines(time.Now())...) {
+	for _, line := range append([]string{counted, hashLine(v), flows, handshakeLine(v, &view.total), seatLine(v, &view.total)}, view.bucketLines(time.Now())...) {
 		if line != "" {
 			fmt.Fprintln(w, line)
 		}
@@ -324,6 +330,18 @@ func (view *vipView) print(w io.Writer) {
 		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", n, s.slot.Server, s.slot.Address, s.slot.Weight,
 			s.stateWord(), s.healthWord(), s.takesWord(), s.hopWord(), live, counters)
 	}
+}
+
+// handshakeLine is what became of offloaded handshakes.
+func handshakeLine(v *fairleadv1.VIP, n *fairleadv1.Counters) string {
+	if v.Handshake != vip.HandshakeOffload {
+		return ""
+	}
+	line := fmt.Sprintf("handshakes offloaded: %d SYNs answered, %d opened, %d left to the stack", n.HandshakesAnswered, n.HandshakesOpened, n.HandshakesStack)
+	if n.HandshakesMptcp > 0 {
+		line += fmt.Sprintf(" (%d of them: the listener is MPTCP's)", n.HandshakesMptcp)
+	}
+	return line
 }
 
 func (s *slotView) stateWord() string {

@@ -126,7 +126,7 @@ func TestMisnamed(t *testing.T) {
 	d := deploy(t)
 	d.run(0, "apply")
 	for _, command := range []string{"drain lb1", "drain web lb1", "remove lb1", "weight lb1 3"} {
-		d.run(1, command, "fairlead: lb1 is a balancer and no server of a VIP; to take it out of service stop `fairlead lb` there")
+		d.run(1, command, "fairlead: lb1 is a balancer and no server of a VIP; it is not of tier two, which alone drains; to take it out of service stop `fairlead lb` there")
 	}
 	d.run(1, "undrain c1", "c1 is a controller and no server of a VIP")
 	d.run(1, "drain nosuch", "no vip has a server nosuch")

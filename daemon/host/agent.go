@@ -196,6 +196,10 @@ func (h *agent) Describe(a *controller.Assignment, s *fairleadv1.GetStatusRespon
 			if c.ID == v.Id {
 				v.Counters.Packets, v.Counters.Bytes = c.PacketsIn, c.BytesIn
 				v.Counters.PacketsOut, v.Counters.BytesOut = c.PacketsOut, c.BytesOut
+				v.Counters.Restored = c.Restored
+				h := c.Handshakes
+				v.Counters.HandshakesAnswered, v.Counters.HandshakesOpened = h.Answered, h.Opened
+				v.Counters.HandshakesStack, v.Counters.HandshakesMptcp = h.Stack+h.Mptcp, h.Mptcp
 			}
 		}
 		i := slotInUse(v.Slots, func(s *fairleadv1.Slot) (bool, bool) {

@@ -37,8 +37,9 @@ func role(b *balancer, open func(*member.Member) (member.Opened, error)) member.
 		Concerns: func(v *controller.VIP, _ string) bool { return !v.Scheme.Row().Switched },
 		Fixed: func(s config.Self) []member.Setting {
 			return []member.Setting{{Name: "source", Value: [2]string{s.Balancer.Source.String(), s.Balancer.Source6.String()}},
-				{Name: "gue_checksum", Value: s.Balancer.GUEChecksum}}
+				{Name: "gue_checksum", Value: s.Balancer.GUEChecksum}, {Name: "tier", Value: s.Balancer.Tier}, {Name: "address", Value: s.Balancer.Address.String()}}
 		},
+		View:    func(a *controller.Assignment) *controller.Assignment { return a.At(b.tier) },
 		Service: func(m *member.Member) fairleadv1connect.FairleadHandler { return service{member.Service{Member: m}, b} },
 		Metrics: families, Emit: emit, Collectors: []prometheus.Collector{b.unaskedCounter()},
 		Open: open,
@@ -50,6 +51,7 @@ func role(b *balancer, open func(*member.Member) (member.Opened, error)) member.
 type balancer struct {
 	log    *slog.Logger
 	m      *member.Member
+	tier   int // 2: behind balancers
 	lb     *lb.LB
 	checks *health.Checker
 	wake   chan struct{}
@@ -71,7 +73,7 @@ type balancer struct {
 
 // open loads the programs, or adopts those that are pinned.
 func (b *balancer) open(m *member.Member) (o member.Opened, err error) {
-	b.log, b.m = m.Log, m
+	b.log, b.m, b.tier = m.Log, m, m.Self.Balancer.Tier
 	if err = m.Lasting(m.Options.PinDir, m.Options.PrivatePins); err != nil {
 		return o, err
 	}
@@ -83,6 +85,7 @@ func (b *balancer) open(m *member.Member) (o member.Opened, err error) {
 		Name: m.Name, PinDir: m.Options.PinDir, Interfaces: me.Interfaces,
 		Source4: me.Source, Source6: me.Source6, Limits: m.Config.Limits,
 		GUEChecksum6: me.GUEChecksum, Steer: b.steer != nil, Unguarded: m.Unguarded,
+		TierAddress: me.Address,
 	}, m.Log)
 	if err != nil {
 		return o, err
@@ -168,6 +171,7 @@ func (b *balancer) again() {
 // Apply takes servers that are down out of the tables; they keep their slots.
 func (b *balancer) Apply(a *controller.Assignment) (due time.Time, err error) {
 	began := time.Now()
+	a = a.At(b.tier)
 	if !b.begun {
 		b.recall(a)
 	}

@@ -26,7 +26,7 @@ const (
 )
 
 // states are the words that a list may be asked for.
-var states = []string{"new", "live", "closing", "moved", "limited"}
+var states = []string{"new", "live", "closing"}
 
 // orders of a list: what is sorted by, most first.
 var orders = map[string]func(c *fairleadv1.Connection) float64{
@@ -112,7 +112,7 @@ func viewOf(r *fairleadv1.GetConnectionsRequest) (*view, error) {
 func (v *view) matches(c *lb.Connection, vip, server string) bool {
 	return (v.Vip == "" || v.Vip == vip) && (v.Server == "" || v.Server == server) &&
 		(!v.client.IsValid() || v.client.Contains(c.Client.Addr())) &&
-		(v.State == "" || v.State == stateOf(c) || v.State == "moved" && c.Moved || v.State == "limited" && c.Limited)
+		(v.State == "" || v.State == stateOf(c))
 }
 
 func stateOf(c *lb.Connection) string { return strings.TrimPrefix(c.State.String(), "seat_") }
@@ -192,7 +192,7 @@ func (s service) GetConnections(ctx context.Context, req *connect.Request[fairle
 
 func message(c *lb.Connection, vip, server string) *fairleadv1.Connection {
 	m := &fairleadv1.Connection{Vip: vip, Client: c.Client.String(), Server: server, State: stateOf(c),
-		AgeMs: uint64(max(c.Age, 0).Milliseconds()), IdleMs: uint64(c.Idle.Milliseconds()), Packets: c.Packets, Bytes: c.Bytes, Seat: c.Seat, Limited: c.Limited}
+		AgeMs: uint64(max(c.Age, 0).Milliseconds()), IdleMs: uint64(c.Idle.Milliseconds()), Packets: c.Packets, Bytes: c.Bytes, Seat: c.Seat}
 	if c.Server.IsValid() {
 		m.Slot, m.Address = c.Slot, c.Server.String()
 	}

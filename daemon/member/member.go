@@ -66,6 +66,8 @@ type Role struct {
 	// OwnTimes: it keeps by itself since when servers are new, drain or have their
 	// weights (controller.Follow).
 	OwnTimes bool
+	// View is what of an assignment the role goes by; nil: all.
+	View func(*controller.Assignment) *controller.Assignment
 	// Concerns says whether a VIP is any business of the one called name.
 	Concerns func(v *controller.VIP, name string) bool
 	// Fixed is what of its entry takes a restart, as it is opened with it.

@@ -26,6 +26,10 @@ func (m *Member) status() (*fairleadv1.GetStatusResponse, error) {
 	force := m.force.Load()
 	a, clock := force.Assignment, m.clock.Load()
 	set := m.settings.Load()
+	own := force.own
+	if m.role.View != nil {
+		a, own = m.role.View(a), m.role.View(own)
+	}
 	s := m.Status(m.role.Status)
 	s.AssignmentVersion, s.AssignmentDigest, s.StampEpoch = a.Version, force.digest, a.StampEpoch
 	s.Clock = &fairleadv1.Clock{BaseMs: clock.base, SharedMs: clock.now(), Source: string(clock.source)}
@@ -44,7 +48,7 @@ func (m *Member) status() (*fairleadv1.GetStatusResponse, error) {
 		if !m.role.Concerns(v, m.Name) {
 			continue
 		}
-		s.Vips = append(s.Vips, m.describeVIP(v, &force.own.VIPs[i]))
+		s.Vips = append(s.Vips, m.describeVIP(v, &own.VIPs[i]))
 	}
 	if err := m.opened.Plane.Describe(a, s); err != nil {
 		return nil, err
@@ -135,7 +139,7 @@ func (m *Member) describeVIP(v, own *controller.VIP) *fairleadv1.VIP {
 	out := &fairleadv1.VIP{
 		Id: v.ID, Name: v.Name, Address: v.Address.String(), Port: uint32(v.Port), Protocol: v.Protocol,
 		Scheme: string(v.Scheme), Policy: string(v.Policy), Affinity: v.Affinity, Forwarding: string(v.Forwarding), Steer: cmp.Or(v.Steer, vip.SteerOff),
-		Fragments: v.Fragments, IcmpEcho: v.ICMPEcho, MssClamp: v.MSSClamp,
+		Handshake: v.Handshakes(), Fragments: v.Fragments, IcmpEcho: v.ICMPEcho, MssClamp: v.MSSClamp,
 		Hash: string(v.Hash), HashRows: uint32(v.HashRows), Capacity: uint32(v.Capacity), Horizon: uint32(v.Horizon),
 		WarmUpMs: uint64(v.WarmUp.Milliseconds()), Share: v.Share,
 		Counters: &fairleadv1.Counters{},

@@ -38,6 +38,7 @@ func (r *report) server(cfg *config.Config, s *config.Server) {
 	r.served(cfg, s, r.loaded(s.Name, host.Pins(interfaces)))
 	r.faildMAC(cfg, s.Name, interfaces)
 	r.timestamps()
+	r.handshakes(cfg, s)
 	r.microseconds()
 	r.addressResolution(cfg, s, interfaces)
 	r.answerRoom(cfg, s)
@@ -52,6 +53,21 @@ func (r *report) timestamps() {
 		r.ok("tcp_timestamps", "2: no socket look-up on the way in")
 	default:
 		r.ok("tcp_timestamps", v+": right, with one socket look-up a packet on the way in; 2 saves it (new connections only, and hides no uptime)")
+	}
+}
+
+// handshakes: whether the kernel takes those that the agent has answered.
+func (r *report) handshakes(cfg *config.Config, s *config.Server) {
+	for _, v := range cfg.VIPs {
+		if !v.Offloads() || !member(v, s.Name) {
+			continue
+		}
+		if why := host.OffloadProblem(); why != "" {
+			r.warn("handshake", "vip "+v.Name+" is to have its handshakes offloaded, but the stack will answer: "+why, "see there, or write handshake: stack")
+		} else {
+			r.ok("handshake", "can be offloaded, for listeners that are not MPTCP's")
+		}
+		return
 	}
 }
 

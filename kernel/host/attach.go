@@ -78,13 +78,13 @@ func (a *Agent) detachOthers() error {
 	for _, d := range a.devices {
 		ours[d.Index] = true
 		// Whether it is still needed, the assignment will say.
-		accept[linkName(linkAccept, d.Name)] = true
+		accept[linkName(linkAccept, d.Name)], accept[linkName(linkHandshake, d.Name)] = true, true
 		if d.Egress != egressTCX {
 			classic[d.Index] = true
 		}
 	}
 	err := a.folder.Settle(func(pin string) bool { return accept[pin] || a.folder.Holds(pin) })
-	return errors.Join(err, detachClassic(a.netlink, classicOut, classic), detachClassic(a.netlink, classicAccept, ours))
+	return errors.Join(err, detachClassic(a.netlink, classicOut, classic), detachClassic(a.netlink, classicAccept, ours), detachClassic(a.netlink, classicHandshake, ours))
 }
 
 // hold has the program of that name attached by a link.

@@ -29,6 +29,7 @@ type VIPCounters struct {
 	Live               [2]uint64
 	LiveWithoutCookie  uint64
 	LiveParityEpoch    [2]uint32 // which epoch Live's parities stand for
+	Handshakes         bpf.OffloadCount
 }
 
 // Live is a VIP's established connections.
@@ -82,6 +83,9 @@ func (a *Agent) Counters() (Counters, error) {
 	for _, id := range a.ids() {
 		v, err := a.vip(id)
 		if err != nil {
+			return c, err
+		}
+		if v.Handshakes, err = a.offloadCount(id); err != nil {
 			return c, err
 		}
 		c.VIPs = append(c.VIPs, v)
@@ -157,6 +161,7 @@ func (a *Agent) Status() Status {
 		s.Warnings = append(s.Warnings, warnNoTimestamps)
 	}
 	s.Warnings = append(s.Warnings, a.astray.List()...)
+	s.Warnings = append(s.Warnings, a.offload.warnings()...)
 	s.Warnings = append(s.Warnings, tables.OpenSources(a.table.Open, a.open)...)
 	a.describeOwn(&s)
 	return s

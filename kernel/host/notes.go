@@ -27,6 +27,7 @@ const (
 	noteEndpoint    = 2 // MPTCP endpoint at Addr and port Index
 	noteLimit       = 3 // MPTCP's limit of subflows: before << 32 | set
 	noteInitial     = 4 // joins to the initial address were allowed
+	noteForwarding  = 5 // the loopback did not forward; Index is 4 or 6
 )
 
 func endpointNote(e netip.AddrPort) note {
@@ -79,7 +80,7 @@ func (n notes) of(kind uint32) ([]note, error) {
 
 // undoNotes undoes all that was noted. It must run in the agent's network namespace.
 func undoNotes(h *netlink.Handle, n notes) error {
-	errs := []error{setPromiscuous(h, n, nil)}
+	errs := []error{setPromiscuous(h, n, nil), undoForwarding(n)}
 	p, err := openPathManager()
 	switch {
 	case errors.Is(err, errNoMPTCP):

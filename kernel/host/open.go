@@ -30,6 +30,7 @@ import (
 //	links/xdp-IFACE    attachment of host_in
 //	links/tcx-IFACE    attachment of host_out
 //	links/accept-IFACE attachment of host_accept
+//	links/handshake-IFACE attachment of host_handshake
 //	links/sockops      attachment of host_sockops
 
 type objects struct {
@@ -65,6 +66,7 @@ type Agent struct {
 	state *states
 	// listeners are looked at for VIPs of all schemes.
 	listeners *listeners
+	offload   offload
 	notes     notes
 	frames    *kernel.Frames
 	copies    atomic.Uint64 // of ICMP errors, sent
@@ -217,6 +219,9 @@ func (a *Agent) setUp() error {
 	if err := a.adoptSources(); err != nil {
 		return fmt.Errorf("host agent: adopt: %w", err)
 	}
+	if err := a.setUpOffload(); err != nil {
+		return err
+	}
 	return a.refreshClock()
 }
 
@@ -264,7 +269,7 @@ func takeBack(pinDir string) error {
 		return err
 	}
 	defer h.Close()
-	errs := []error{detachClassic(h, classicOut, nil), detachClassic(h, classicAccept, nil)}
+	errs := []error{detachClassic(h, classicOut, nil), detachClassic(h, classicAccept, nil), detachClassic(h, classicHandshake, nil)}
 	if added := s.Maps["host_added"]; added != nil {
 		errs = append(errs, removeVIPs(h, added, func(netip.Addr) bool { return false }))
 	}

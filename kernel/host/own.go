@@ -92,6 +92,7 @@ func (a *Agent) settle(p *tables.HostPlan, before *tables.HostTable) error {
 	if !p.Faild {
 		errs = append(errs, a.refuse())
 	}
+	errs = append(errs, a.followOffload(p.Offloads()))
 	a.joins.follow(p.Chains)
 	a.syncJoins()
 	return errors.Join(errs...)
@@ -123,6 +124,11 @@ func (a *Agent) keep() error {
 	if len(a.joins.want) > 0 {
 		a.syncJoins()
 	}
+	if a.offload.on {
+		if err := a.tendOffload(); err != nil {
+			return err
+		}
+	}
 	for _, v := range a.chains {
 		if v.Scheme.Switched {
 			return a.openCards()
@@ -146,7 +152,8 @@ func (a *Agent) syncJoins() {
 }
 
 // resettle writes what the servers' states have become into the table
-// (FL_HOST_VIP_UNSETTLED).
+// (FL_HOST_VIP_UNSETTLED), and that no handshake is to end any more which was begun
+// when it was offloaded (FL_HOST_VIP_OFFLOAD).
 func (a *Agent) resettle() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,6 +164,12 @@ func (a *Agent) resettle() error {
 	next := a.table.Clone()
 	changed := false
 	for key, v := range next.Entries {
+		if a.offload.ended(key, now) {
+			v.Flags &^= uint16(bpf.HostVIPOffload)
+			next.Entries[key] = v
+			changed = true
+			continue
+		}
 		f, ok := flags[v.Id]
 		if f |= v.Flags &^ uint16(bpf.HostVIPUnsettled); ok && v.Scheme != 0 && v.Flags != f {
 			v.Flags = f
@@ -175,6 +188,9 @@ func (a *Agent) resettle() error {
 	}
 	a.flip()
 	a.table = next
+	if len(a.offload.ending) > 0 {
+		return a.followOffload(a.offload.want)
+	}
 	return nil
 }
 

@@ -101,7 +101,7 @@ func (l *LB) Apply(a *controller.Assignment, down func(vipID uint32, slot uint16
 
 // view is what Apply plans by.
 func (l *LB) view(down func(vipID uint32, slot uint16) bool, idle uint32) tables.View {
-	return tables.View{Moment: l.moment(), Down: down, Steers: l.o.Steer, Held: l.force.ranges, Half: idle,
+	return tables.View{Name: l.o.Name, Moment: l.moment(), Down: down, Steers: l.o.Steer, Held: l.force.ranges, Half: idle,
 		Capacity: l.set.capacity(), Hashes: l.hashes, Chains: l.chains, Random: l.random}
 }
 
@@ -117,6 +117,9 @@ func (l *LB) enact(a *controller.Assignment, p *tables.Plan, idle uint32, planne
 		return fmt.Errorf("write server lines: %w", err)
 	}
 	written := time.Now()
+	if err := l.set.takeTunnels(a.Sources); err != nil {
+		return err
+	}
 	if err := l.fill(p, idle); err != nil {
 		return fmt.Errorf("fill the idle tables: %w", err)
 	}

@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
@@ -67,6 +68,9 @@ func newHostile(r *rand.Rand) *hostile {
 		Source4: netip.MustParsePrefix("192.168.64.0/20"), Source6: netip.MustParsePrefix("fd00:7::/64"),
 		GUEChecksum6: r.IntN(2) == 0, Steering: r.IntN(2) == 0, AskRate: pick[uint32](r, 3, 1<<20), AskKey: hostileAskKey, Ingress: 1, Inputs: hostileInputs(r),
 	}
+	if h.tables.GUEChecksum6 == h.tables.Steering { // no constants of their own: each value is a program to verify
+		h.tables.TierAddr, h.tables.TierSources = netip.MustParseAddr(map[bool]string{false: "10.4.0.1", true: "fd00:4::1"}[h.tables.Steering]), []netip.Prefix{h.tables.Source4, h.tables.Source6}
+	}
 	hashKey := hash.Key{r.Uint64(), r.Uint64()}
 	line := uint32(1)
 	for id := uint32(1); id <= 20; id++ {
@@ -78,6 +82,14 @@ func newHostile(r *rand.Rand) *hostile {
 			Policy: pick(r, policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash), Affinity: r.IntN(4) == 0, Share: r.IntN(2) == 0, TrackAll: r.IntN(6) == 0}
 		if v.Scheme.Row().Seats > 0 {
 			v.Layout.SeatBits, v.OpenEpoch = seats.MinBits+r.IntN(min(seats.MaxBits, v.Layout.Bits-2)-seats.MinBits+1), r.IntN(2)
+		}
+		switch most := v.Layout.Bits - 2 - v.Layout.SeatBits; {
+		case !v.Scheme.Row().Tiers || most < 1:
+		case r.IntN(3) == 0:
+			v.Layout.TierBits = 1 + r.IntN(min(most, vip.MaxTierBits))
+			v.Tier = r.Uint32N(1 << v.Layout.TierBits)
+		case r.IntN(2) == 0 && v.Layout.SeatBits == 0:
+			v.TierOne, v.Layout.SeatBits = true, v.Layout.Bits-1-(1+r.IntN(min(most, vip.MaxTierBits)))
 		}
 		key := model.Key{Addr: v.Addr, Port: v.Port, Proto: v.Proto}
 		if h.tables.Services[key] != nil {
@@ -262,6 +274,9 @@ func (h *hostile) service() *model.VIP {
 // frame is a packet to one of the VIPs, or nearly; three in ten are spoiled.
 func (h *hostile) frame() []byte {
 	f := h.good()
+	if h.tables.TierAddr.IsValid() && h.IntN(4) == 0 {
+		f = h.tunnelled(f)
+	}
 	switch h.IntN(10) {
 	case 0: // cut anywhere; a test run takes 14 bytes or more
 		f = f[:14+h.IntN(len(f)-13)]
@@ -276,6 +291,39 @@ func (h *hostile) frame() []byte {
 		f = append(f, make([]byte, h.IntN(60))...)
 	}
 	return f[:min(len(f), maxRun)]
+}
+
+// tunnelled has the frame come from tier one, or from somebody who is not there.
+func (h *hostile) tunnelled(f []byte) []byte {
+	l2 := 14
+	if f[12] == 0x81 {
+		l2 = 18
+	}
+	o := wire.Outer{Dst: h.tables.TierAddr, Tunnel: wire.Tunnel(pick(h.Rand, vip.IPIP, vip.GUE)), SrcPort: uint16(h.Uint32())}
+	if o.Src = netip.MustParseAddr("192.168.70.3"); o.Dst.Is6() {
+		o.Src = netip.MustParseAddr("fd00:7::9")
+	}
+	if h.IntN(12) == 0 {
+		o.Src = h.address(o.Dst.Is6(), 9)
+	}
+	if h.IntN(12) == 0 {
+		o.Dst = h.address(o.Dst.Is6(), 5)
+	}
+	f = append(bytes.Clone(f[:l2]), o.Encapsulate(f[l2:])...)
+	kind := uint16(0x0800)
+	if o.Dst.Is6() {
+		kind = 0x86dd
+	}
+	binary.BigEndian.PutUint16(f[l2-2:], kind)
+	if h.IntN(4) == 0 { // a router's mark
+		if o.Dst.Is6() {
+			f[l2+1] |= 0x30
+		} else {
+			f[l2+1] |= 3
+			summed(f)
+		}
+	}
+	return f
 }
 
 // summed gives an IPv4 header its checksum, so that it is judged by the rest.
@@ -407,10 +455,17 @@ func (h *hostile) cookie(v *model.VIP, client netip.AddrPort, port uint16) uint3
 	value := h.Uint32N(v.Slots + 1)
 	if v.Layout.SeatBits > 0 {
 		seat := h.seats[client]
-		if h.IntN(4) == 0 {
+		if h.IntN(4) == 0 || v.TierOne {
 			seat = h.Uint32N(1 << v.Layout.SeatBits)
 		}
 		value = v.Layout.Join(value, seat)
+	}
+	if n := v.Layout.Bits - 1 - v.Layout.TierBits; v.Layout.TierBits > 0 {
+		tier := v.Tier
+		if h.IntN(4) == 0 {
+			tier = h.Uint32N(1 << v.Layout.TierBits)
+		}
+		value = value&(1<<n-1) | tier<<n
 	}
 	ts := v.Layout.Stamp(v.Keys[epoch], epoch, client, port, value, h.now-age)
 	switch h.IntN(6) {

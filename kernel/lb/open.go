@@ -59,6 +59,8 @@ type Options struct {
 	// VIP says so (controller.VIP.Steer). Source4 and Source6 then are single
 	// addresses.
 	Steer bool
+	// TierAddress is the balancer's own in tier two; invalid: it is not there.
+	TierAddress netip.Addr
 	// Unguarded leaves out what holds attackers off: for the laboratory, which
 	// shows with it that an attack is one (docs/security.md).
 	Unguarded bool
@@ -329,6 +331,9 @@ func (l *LB) spec() (*ebpf.CollectionSpec, error) {
 	c["gue6_checksum"] = uint32(0)
 	if l.o.GUEChecksum6 {
 		c["gue6_checksum"] = uint32(1)
+	}
+	if l.o.TierAddress.IsValid() {
+		c["tier_addr"] = tables.Key{Addr: l.o.TierAddress}.Words()
 	}
 	askKey := make([]byte, 16)
 	_, _ = cryptorand.Read(askKey) // never fails

@@ -118,11 +118,16 @@ func tableConstants(spec *ebpf.CollectionSpec, t *model.Tables) error {
 		return err
 	}
 	c["ask_key"] = t.AskKey
+	if t.TierAddr.IsValid() {
+		c["tier_addr"] = tablesKey(t.TierAddr)
+	}
 	if t.GUEChecksum6 {
 		c["gue6_checksum"] = uint32(1)
 	}
 	return kernel.SetConstants(spec, c)
 }
+
+func tablesKey(a netip.Addr) [2]uint64 { return tables.Key{Addr: a}.Words() }
 
 // fill writes the model's tables into half 1 of the program's.
 func (p *pair) fill() {
@@ -136,6 +141,9 @@ func (p *pair) fill() {
 func (p *pair) write() error {
 	const half = 1
 	set, wanted := p.twin.set, p.h.tables
+	if err := set.takeTunnels(wanted.TierSources); err != nil {
+		return err
+	}
 	next := set.Maps[mapTables].MaxEntries() / 2 * half
 	put := func(entries []uint32) (first, size uint32, err error) {
 		first, size = next, uint32(len(entries))
@@ -237,7 +245,10 @@ func vipEntry(v *model.VIP, put func([]uint32) (uint32, uint32, error)) (e bpf.V
 	policies := []string{policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash}
 	e = bpf.VIP{Id: v.ID, Carrier: v.Carrier.Row().Number, FirstLine: v.FirstLine, Slots: v.Slots, HashKey: v.HashKey, Scheme: v.Scheme.Row().Number,
 		Epochs: v.Epochs, Shift: uint8(v.Layout.Shift()), Generation: v.Generation,
-		SeatBits: uint8(v.Layout.SeatBits), OpenEpoch: uint8(v.OpenEpoch)}
+		SeatBits: uint8(v.Layout.SeatBits | v.Layout.TierBits<<4), OpenEpoch: uint8(v.OpenEpoch), Tier: uint8(v.Tier)}
+	if v.TierOne {
+		e.Tier = uint8(bpf.TierOne)
+	}
 	for i, k := range v.Keys {
 		e.Key[i] = k
 	}

@@ -121,7 +121,7 @@ func (l *LB) sits(about *bpf.SeatAbout, w seats.Word) (idle uint32, stays bool) 
 func seatIdle(entries []bpf.VIP) map[uint32]uint32 {
 	idle := map[uint32]uint32{}
 	for _, e := range entries {
-		if e.SeatBits > 0 {
+		if e.SeatBits&15 > 0 && e.Tier != uint8(bpf.TierOne) {
 			idle[e.Id] = 1 << (max(e.Shift, 10) - 10)
 		}
 	}
@@ -137,7 +137,6 @@ type Connection struct {
 	Slot           uint32 // seats.Any: it has not shown its cookie yet
 	Server         netip.Addr
 	State          bpf.SeatState
-	Moved, Limited bool
 	Age, Idle      time.Duration // since it opened, since its last packet
 	Packets, Bytes uint64
 }
@@ -178,7 +177,7 @@ func (l *LB) connectionsFrom(first uint32) (page []Connection, more bool, err er
 	}
 	n := uint32(len(t.Seats))
 	t.Each(first, min(first+sweptSeats, n), func(e seats.Entry) bool {
-		c := Connection{VIP: e.About.VipId, Seat: e.Index, Slot: e.Word.Slot(), State: e.Word.State(), Moved: e.Word.Moved(), Limited: e.Word.Limited(),
+		c := Connection{VIP: e.About.VipId, Seat: e.Index, Slot: e.Word.Slot(), State: e.Word.State(),
 			Client: netip.AddrPortFrom(tables.AddrOf(e.About.Addr), bits.ReverseBytes16(e.About.Sport)), Port: bits.ReverseBytes16(e.About.Dport),
 			Age:  time.Duration(now-e.About.OpenedMs) * time.Millisecond,
 			Idle: time.Duration(e.Word.Age(seats.Unit(now))) * 1024 * time.Millisecond, Packets: e.Packets, Bytes: e.Bytes}

@@ -49,8 +49,9 @@ func TestSeatsAgreeWithModel(t *testing.T) {
 				if v.ID != id || v.Proto != wire.ProtoTCP {
 					continue
 				}
-				v.Scheme, v.Carrier, v.Layout.Bits, v.Layout.SeatBits = vip.CheetahStateful, vip.TCPTimestamp, 15, seats.MinBits+h.IntN(seats.MaxBits-seats.MinBits+1)
+				v.Scheme, v.Carrier, v.Layout.Bits, v.Layout.SeatBits = vip.CheetahStateful, vip.TCPTimestamp, 15, pick(h.Rand, seats.MinBits, seats.MinBits, seats.MinBits+h.IntN(seats.MaxBits-seats.MinBits+1))
 				v.OpenEpoch, v.Policy = h.IntN(2), pick(h.Rand, "rr", "p2c", "hash")
+				v.TierOne, v.Tier, v.Layout.TierBits = false, 0, 0
 				h.pool(v)
 				if v.Slots <= 1<<(14-v.Layout.SeatBits) {
 					stateful = append(stateful, v)

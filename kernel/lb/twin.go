@@ -46,6 +46,7 @@ type Twin struct {
 	source4, source6 netip.Prefix
 	gueChecksum6     bool
 	steering         bool
+	tierAddr         netip.Addr
 	askKey           hash.Key
 }
 

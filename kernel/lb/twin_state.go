@@ -161,6 +161,11 @@ func (t *Twin) copyFrom(s *State) error {
 			return err
 		}
 	}
+	if s.Map(mapTierSources) != nil {
+		if err := copyArray[bpf.HostSource](t, s, mapTierSources, nil); err != nil {
+			return err
+		}
+	}
 	if err := copyArray[bpf.Steer](t, s, mapSteers, nil); err != nil {
 		return err
 	}
@@ -252,6 +257,10 @@ func (r *modelReader) read() (*model.Tables, *model.State) {
 		Source4: r.t.source4, Source6: r.t.source6, GUEChecksum6: r.t.gueChecksum6, Steering: r.t.steering,
 		Ingress: 1, // the loopback: a test run's frames come in there
 	}
+	if m.TierAddr = r.t.tierAddr; m.TierAddr.IsValid() {
+		m.TierSources, err = r.t.tierSources()
+		r.fail(err)
+	}
 	state := model.NewState(int(set.Maps[mapLines].MaxEntries()), int(set.Maps[mapFlows].MaxEntries()))
 	vips, err := set.readVIPs(control.Active & 1)
 	r.fail(err)
@@ -291,7 +300,9 @@ func (r *modelReader) vip(e bpf.VIP) *model.VIP {
 	has := func(f bpf.VIPFlags) bool { return bpf.VIPFlags(e.Flags)&f != 0 }
 	v := &model.VIP{ID: e.Id, Addr: tables.AddrOf(e.Addr), Port: bits.ReverseBytes16(e.Port), Proto: e.Proto &^ bpf.ProtoFrag,
 		FirstLine: e.FirstLine, Slots: e.Slots, Epochs: e.Epochs, HashKey: hash.Key(e.HashKey),
-		Layout: cheetah.Layout{Bits: 32 - int(e.Shift), SeatBits: int(e.SeatBits)}, OpenEpoch: int(e.OpenEpoch & 1), Scheme: vip.SchemeOf(e.Scheme).Name, Carrier: vip.CarrierOf(e.Carrier).Name,
+		Layout: cheetah.Layout{Bits: 32 - int(e.Shift), SeatBits: int(e.SeatBits & 15), TierBits: int(e.SeatBits >> 4)},
+		Tier:   uint32(e.Tier), TierOne: e.Tier == uint8(bpf.TierOne),
+		OpenEpoch: int(e.OpenEpoch & 1), Scheme: vip.SchemeOf(e.Scheme).Name, Carrier: vip.CarrierOf(e.Carrier).Name,
 		Policy:             string(vip.PolicyOf(e.Policy).Name),
 		ICMPEcho:           has(bpf.VIPICMPEcho),
 		FragmentsByAddress: has(bpf.VIPFragAddresses),
@@ -445,8 +456,8 @@ func setOf(b bpf.FlowSet) jet.FlowSet {
 // readConstants keeps the constants that the model needs.
 func (t *Twin) readConstants(spec *ebpf.CollectionSpec) error {
 	var s4, m4, check, steering uint32
-	var s6, m6 [2]uint64
-	for name, to := range map[string]any{"source4": &s4, "source4_mask": &m4, "source6": &s6, "source6_mask": &m6, "gue6_checksum": &check, "steering": &steering, "ask_key": &t.askKey} {
+	var s6, m6, tier [2]uint64
+	for name, to := range map[string]any{"source4": &s4, "source4_mask": &m4, "source6": &s6, "source6_mask": &m6, "gue6_checksum": &check, "steering": &steering, "ask_key": &t.askKey, "tier_addr": &tier} {
 		if err := spec.Variables[name].Get(to); err != nil {
 			return fmt.Errorf("constant %s: %w", name, err)
 		}
@@ -455,6 +466,9 @@ func (t *Twin) readConstants(spec *ebpf.CollectionSpec) error {
 	a6 := netip.AddrFrom16([16]byte(binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(nil, s6[0]), s6[1])))
 	t.source4 = netip.PrefixFrom(a4, 32-bits.OnesCount32(m4))
 	t.source6 = netip.PrefixFrom(a6, 128-bits.OnesCount64(m6[0])-bits.OnesCount64(m6[1]))
+	if tier != [2]uint64{} {
+		t.tierAddr = tables.AddrOf(tier)
+	}
 	t.gueChecksum6, t.steering = check != 0, steering != 0
 	return nil
 }

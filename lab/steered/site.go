@@ -282,7 +282,7 @@ func notSteered(status *fairleadv1.GetStatusResponse, servers int) string {
 func (s *site) serve(ctx context.Context, node string) error {
 	failed := make(chan error, 1)
 	go func() {
-		failed <- s.fabric.In(node, func() error { return lab.Serve(ctx, node, nil, slog.New(slog.DiscardHandler)) })
+		failed <- s.fabric.In(node, func() error { return lab.Serve(ctx, node, nil, false, slog.New(slog.DiscardHandler)) })
 	}()
 	var err error
 	netspace.WaitFor(readyWait, func() bool {

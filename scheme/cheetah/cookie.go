@@ -33,21 +33,28 @@ type Layout struct {
 	// SeatBits are the lowest of its value, beside which it has the slot; 0: it has
 	// no seat.
 	SeatBits int
+	// TierBits are the highest of its value, which name a balancer of tier two; 0: there
+	// are no tiers.
+	TierBits int
 }
 
 // Shift is the number of timestamp bits below the cookie (s in the docs).
 func (l Layout) Shift() uint32 { return uint32(32 - l.Bits) }
 
 // Slots is how many slots a cookie can name.
-func (l Layout) Slots() int { return l.Values() >> l.SeatBits }
+func (l Layout) Slots() int { return l.Values() >> l.SeatBits >> l.TierBits }
 
 // Values is how many values a cookie can have.
 func (l Layout) Values() int { return 1 << (l.Bits - 1) }
 
 // Split takes a value apart (fl_value_slot, fl_value_seat), Join undoes it.
 func (l Layout) Split(value uint32) (slot, seat uint32) {
+	value &= 1<<(l.Bits-1-l.TierBits) - 1
 	return value >> l.SeatBits, value & (1<<l.SeatBits - 1)
 }
+
+// Tier is a value's number of a balancer of tier two.
+func (l Layout) Tier(value uint32) uint32 { return value >> (l.Bits - 1 - l.TierBits) }
 
 // Join: see Split.
 func (l Layout) Join(slot, seat uint32) uint32 { return slot<<l.SeatBits | seat }
@@ -63,6 +70,9 @@ func (l Layout) Validate() error {
 	if l.Bits < MinBits || l.Bits > MaxBits {
 		return fmt.Errorf("cookie_bits %d: must be %d to %d", l.Bits, MinBits, MaxBits)
 	}
+	if l.TierBits < 0 || l.TierBits > l.Bits-2-max(l.SeatBits, 0) {
+		return fmt.Errorf("tiers.bits %d: must leave a slot a bit of a cookie of %d", l.TierBits, l.Bits)
+	}
 	if l.SeatBits < 0 || l.SeatBits > l.Bits-2 {
 		return fmt.Errorf("seat_bits %d: must leave a slot a bit of a cookie of %d", l.SeatBits, l.Bits)
 	}
@@ -76,6 +86,14 @@ func (l Layout) Told(seat uint32) uint32 {
 		return 0
 	}
 	return 1<<31 | seat
+}
+
+// ToldTier is Told by the balancer of tier two that has this number.
+func (l Layout) ToldTier(tier, seat uint32) uint32 {
+	if l.TierBits == 0 {
+		return l.Told(seat)
+	}
+	return 1<<31 | tier<<(l.Bits-1-l.TierBits) | seat
 }
 
 // VIPKey derives the key of one VIP from an epoch's secret, so that cookies

@@ -17,6 +17,7 @@ type Decoded struct {
 	// unlocks.
 	Hash       uint64
 	Slot, Seat uint32
+	Tier       uint32
 	// AgeMS is how long ago the timestamp was stamped, by the shared clock:
 	// negative when the stamping host's clock is ahead.
 	AgeMS int32
@@ -31,7 +32,9 @@ func (l Layout) Decode(keys [2]hash.Key, epochs uint8, src netip.AddrPort, dstPo
 	d.Epoch = l.Epoch(d.Field)
 	d.Live = epochs>>d.Epoch&1 != 0
 	d.Hash = hash.Tuple(keys[d.Epoch], src, dstPort)
-	d.Slot, d.Seat = l.Split(l.Value(d.Hash, d.Field))
+	value := l.Value(d.Hash, d.Field)
+	d.Slot, d.Seat = l.Split(value)
+	d.Tier = l.Tier(value)
 	d.AgeMS = int32(nowMS - (ts - d.Field<<l.Shift()))
 	return d
 }

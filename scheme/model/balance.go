@@ -12,20 +12,33 @@ import (
 // Process does with a frame what the balancer's program does, at shared time
 // nowMS, and changes the state as the packet does. The frame is not changed;
 // Result.Output is a new one.
-func (t *Tables) Process(s *State, frame []byte, nowMS uint32) Result {
-	r := Result{Line: -1, Slot: -1, Bucket: -1, Parsed: wire.Parse(frame)}
+func (t *Tables) Process(s *State, frame []byte, nowMS uint32) (result Result) {
+	frame, tunnelled, trusted := t.outOfTunnel(frame)
+	r := &result
+	*r = Result{Line: -1, Slot: -1, Bucket: -1, Parsed: wire.Parse(frame)}
+	if !trusted {
+		r.Verdict, r.Reason = Drop, bpf.DropTierSource
+		return result
+	}
+	if tunnelled {
+		defer func() {
+			if r.Verdict == Pass {
+				r.Verdict, r.Reason = Drop, bpf.DropTierStray
+			}
+		}()
+	}
 	k, ip := classify(r.Parsed)
 	if !ip {
 		r.Reason = bpf.PassNotIP
-		return r
+		return result
 	}
 	if !t.mine(r.Parsed) {
 		r.Reason = bpf.PassNotMine
-		return r
+		return result
 	}
-	t.decide(s, &r, k, nowMS)
-	t.act(s, &r, k, nowMS)
-	return r
+	t.decide(s, r, k, nowMS)
+	t.act(s, r, k, nowMS)
+	return result
 }
 
 // decide finds VIP, server and reason (fl_balance up to fl_act).
@@ -92,7 +105,7 @@ func (t *Tables) scheme(s *State, r *Result, k *packet, nowMS uint32) {
 	}
 	syn := tcp && k.flags&(wire.SYN|wire.ACK|wire.RST|wire.FIN) == wire.SYN
 	opening := syn || k.kind == segment && k.initial()
-	if opening && v.Layout.SeatBits > 0 && k.carried == carriedWhole {
+	if opening && (v.Layout.SeatBits > 0 || v.Layout.TierBits > 0) && !v.TierOne && k.carried == carriedWhole {
 		t.open(s, r, k, nowMS)
 	}
 	r.Opens, r.Closes = opening, tcp && k.flags&(wire.FIN|wire.RST) != 0
@@ -142,19 +155,30 @@ func (t *Tables) cheetah(s *State, r *Result, k *packet, nowMS uint32, opening, 
 		t.choose(s, r, k)
 		return
 	}
+	fresh, why := false, bpf.ForwardBadCookie
 	if t.known(r, k, nowMS) {
-		if k.kind == segment && v.Layout.SeatBits > 0 {
-			t.touch(s, r, k, nowMS)
-		}
 		r.Reason = k.unlessSpecial(bpf.Known)
-		return
+		switch {
+		case !v.TierOne && v.Layout.TierBits > 0 && r.Cookie.Tier != v.Tier:
+			r.Reason = k.unlessSpecial(bpf.ForwardOtherTier)
+			return
+		case v.TierOne && t.Lines[r.Line].Down:
+			fresh, why = true, bpf.ForwardTierDown
+		default:
+			if k.kind == segment && v.Layout.SeatBits > 0 && !v.TierOne {
+				t.touch(s, r, k, nowMS)
+			}
+			return
+		}
 	}
 	// The flow table cannot know it: a connection with timestamps is opened
 	// by the policy.
-	s.Counters(v.ID).BadCookies++
+	if why == bpf.ForwardBadCookie {
+		s.Counters(v.ID).BadCookies++
+	}
 	s.Counters(v.ID).Fallback++
 	r.Hash = v.flowHash(k)
-	if r.Reason = k.unlessSpecial(bpf.ForwardBadCookie); !t.to(r, r.place(false).to()) {
+	if r.Reason = k.unlessSpecial(why); !t.to(r, r.place(fresh).to()) {
 		r.Reason = bpf.DropNoServer
 	}
 }
@@ -231,7 +255,7 @@ func (t *Tables) act(s *State, r *Result, k *packet, nowMS uint32) {
 		t.ask(s, r, k, nowMS)
 	case bpf.ReplyEcho:
 		r.Verdict, r.Output = Send, echo(k)
-	case bpf.Known, bpf.ForwardNew, bpf.ForwardNoTimestamp, bpf.ForwardUDP, bpf.ForwardBadCookie, bpf.ForwardStateless, bpf.ForwardICMP, bpf.ForwardFragment:
+	case bpf.Known, bpf.ForwardNew, bpf.ForwardNoTimestamp, bpf.ForwardUDP, bpf.ForwardBadCookie, bpf.ForwardStateless, bpf.ForwardICMP, bpf.ForwardFragment, bpf.ForwardTierDown, bpf.ForwardOtherTier:
 		line := &t.Lines[r.Line]
 		switch {
 		case line.Unresolved:
@@ -251,7 +275,7 @@ func (t *Tables) act(s *State, r *Result, k *packet, nowMS uint32) {
 	default:
 		r.Verdict = Drop
 	}
-	if r.VIP != nil && r.Reason >= bpf.DropMalformedIP && r.Reason != bpf.Known {
+	if r.VIP != nil && r.Reason >= bpf.DropMalformedIP && r.Verdict == Drop {
 		s.Counters(r.VIP.ID).Dropped++
 	}
 	if r.Verdict != Send || r.Ifindex == 0 {

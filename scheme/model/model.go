@@ -48,11 +48,15 @@ type VIP struct {
 	Epochs           uint8       // bit e: parity e is decoded
 	HashKey          hash.Key
 	Layout           cheetah.Layout
-	OpenEpoch        int // parity under which a new connection's seat is found
-	Scheme           vip.Scheme
-	Carrier          vip.Carrier // of its cookies; "": TCPTimestamp
-	Policy           string
-	NewTable         []uint32 // policy.Table
+	// Tier is the balancer's number in tier two, where the layout has tiers; TierOne: it
+	// is of tier one, whose servers are balancers of tier two.
+	Tier      uint32
+	TierOne   bool
+	OpenEpoch int // parity under which a new connection's seat is found
+	Scheme    vip.Scheme
+	Carrier   vip.Carrier // of its cookies; "": TCPTimestamp
+	Policy    string
+	NewTable  []uint32 // policy.Table
 	// NoNew: no server takes new connections, whatever the tables say.
 	NoNew bool
 	// TrackAll: whatever the hash says, each connection is tracked, where the
@@ -142,6 +146,10 @@ type Tables struct {
 	GUEChecksum6 bool
 	// Steering has lines' rows of fl_steer read.
 	Steering bool
+	// TierAddr is the balancer's address in tier two, and TierSources who may send tunnels
+	// there; invalid: it is not in tier two.
+	TierAddr    netip.Addr
+	TierSources []netip.Prefix
 	// AskRate is how many copies to all servers a second and CPU allows, of
 	// each kind (RST, ICMP); AskKey spreads the senders of ICMP errors over
 	// their bounds.

@@ -41,6 +41,10 @@ func Explain(r Reason) string {
 		"it would be copied to every server, but the bound on that is used up (limits.ask_rate)",
 		"it is an ICMP echo request, and the VIP's icmp_echo is off",
 		"the driver left no room to encapsulate it",
+		"its cookie names a balancer of tier two that is down: another takes it, by the hash",
+		"its cookie names another balancer of tier two: it goes to the server that the cookie names as well",
+		"it came in a tunnel from none of the balancers of tier one",
+		"it came in a tunnel from tier one, and is for no VIP",
 		"it belongs to a known connection: its cookie, the flow table or the consistent hash names its server",
 	}[r]
 }

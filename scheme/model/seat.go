@@ -33,13 +33,17 @@ func (t *Tables) open(s *State, r *Result, k *packet, nowMS uint32) {
 	v, a := r.VIP, k.client.Addr().As16()
 	about := bpf.SeatAbout{VipId: v.ID, Sport: bits.ReverseBytes16(k.client.Port()), Dport: bits.ReverseBytes16(k.vip.Port()), OpenedMs: nowMS,
 		Addr: [2]uint64{binary.LittleEndian.Uint64(a[:8]), binary.LittleEndian.Uint64(a[8:])}}
+	if v.Layout.SeatBits == 0 {
+		k.tell(v.Layout.ToldTier(v.Tier, 0))
+		return
+	}
 	n := s.Seats.Open(k.seat(v, nowMS, k.TotalLen, false), v.Layout.SeatBits, v.OpenEpoch, false, about)
 	if r.Seat = (&Seat{Opened: true, Number: n}); n == 0 {
 		s.Counters(v.ID).SeatFull++
 	} else {
 		s.Counters(v.ID).Seated++
 	}
-	k.tell(v.Layout.Told(n))
+	k.tell(v.Layout.ToldTier(v.Tier, n))
 }
 
 // touch counts a known packet at its connection's seat.

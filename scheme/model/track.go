@@ -151,7 +151,7 @@ func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening boo
 			return
 		}
 	}
-	if row.Finds == vip.ByCookie {
+	if row.Finds == vip.ByCookie && !v.TierOne { // tier two asks them
 		switch {
 		case k.kind == segment && f.TCP && k.carried == carriedNone && k.flags&wire.RST != 0:
 			// Of a socket whose cookie only the servers know.
