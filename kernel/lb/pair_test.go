@@ -94,6 +94,11 @@ func diffTwin(tables *model.Tables) (*Twin, error) {
 		}
 		diffTwins[key] = t
 	}
+	// Tests that run the program themselves count without the twin.
+	var err error
+	if t.counted, err = t.reasons(); err != nil {
+		return nil, err
+	}
 	m := t.set.Maps
 	return t, errors.Join(t.set.writeAt(mapVIPs, 0, make([]byte, 2*vipHalf)), clearArray[int32](m[mapConns]),
 		clearArray[bpf.FlowSet](m[mapFlows]), clearArray[bpf.VIPCPU](m[mapVIPCPU]),

@@ -88,9 +88,6 @@ func seatFrom(cpu, n int) netip.AddrPort {
 // Two CPUs open, use and close connections in the same small partitions, and count
 // on one that both have: no seat is given twice, every count is right, none is left.
 func TestSeatsOnTwoCPUs(t *testing.T) {
-	if !soak.On() {
-		t.Skip("in a soak: beside it, test runs of other tests are begun anew, and counted twice")
-	}
 	const rounds, held = 6000, 250
 	if runtime.NumCPU() < 2 {
 		t.Skip("this machine has one CPU")
@@ -197,9 +194,6 @@ func TestSeatsOnTwoCPUs(t *testing.T) {
 // Millions of connections open and close through the program, some of which never
 // say a word, or go without a FIN: in the end no seat is left.
 func TestSeatsLeakNothing(t *testing.T) {
-	if !soak.On() {
-		t.Skip("in a soak: beside it, test runs of other tests are begun anew, and counted twice")
-	}
 	connections := 30_000
 	if soak.On() {
 		connections = 20_000_000

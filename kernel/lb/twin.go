@@ -184,15 +184,24 @@ func (t *Twin) Run(frame []byte) (TwinRun, error) {
 	return r, t.takeShare(&r)
 }
 
-// takeReason reads what was counted since the last time.
-func (t *Twin) takeReason(r *TwinRun) error {
+// reasons is all that was ever counted, by reason and CPU.
+func (t *Twin) reasons() ([]bpf.Count, error) {
 	m := t.set.Maps[mapReasons]
-	cpus := ebpf.MustPossibleCPU()
-	keys, now := make([]uint32, m.MaxEntries()), make([]bpf.Count, int(m.MaxEntries())*cpus)
+	keys, now := make([]uint32, m.MaxEntries()), make([]bpf.Count, int(m.MaxEntries())*ebpf.MustPossibleCPU())
 	var cursor ebpf.MapBatchCursor
 	if _, err := m.BatchLookup(&cursor, keys, now, nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("map %s: %w", mapReasons, err)
+		return nil, fmt.Errorf("map %s: %w", mapReasons, err)
 	}
+	return now, nil
+}
+
+// takeReason reads what was counted since the last time.
+func (t *Twin) takeReason(r *TwinRun) error {
+	now, err := t.reasons()
+	if err != nil {
+		return err
+	}
+	cpus := ebpf.MustPossibleCPU()
 	if t.counted == nil {
 		t.counted = make([]bpf.Count, len(now))
 	}
