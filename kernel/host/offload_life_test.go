@@ -2,9 +2,7 @@ package host
 
 import (
 	"bytes"
-	"context"
 	"net"
-	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -85,17 +83,7 @@ func TestOffloadReplay(t *testing.T) {
 	t.Parallel()
 	r := newOffloadRig(t, "1")
 	var accepted atomic.Int32
-	var l net.Listener
-	err := r.Server.Do(func() (err error) {
-		var c net.ListenConfig
-		c.SetMultipathTCP(false)
-		l, err = c.Listen(context.Background(), "tcp", netip.AddrPortFrom(hosttest.VIP4, 80).String())
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
+	l := r.plainListener(hosttest.VIP4)
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -268,16 +256,7 @@ func untouched(t *testing.T, offload bool) {
 	if !offload {
 		r.syncookies("0")
 	}
-	var l net.Listener
-	err := r.Server.Do(func() (err error) {
-		var c net.ListenConfig
-		c.SetMultipathTCP(false)
-		l, err = c.Listen(context.Background(), "tcp", netip.AddrPortFrom(hosttest.VIP4, 80).String())
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := r.plainListener(hosttest.VIP4)
 	conn := r.dial(hosttest.VIP4)
 	a, err := l.Accept()
 	if err != nil {
@@ -325,17 +304,7 @@ func untouched(t *testing.T, offload bool) {
 func TestOffloadTimeWait(t *testing.T) {
 	t.Parallel()
 	r := newOffloadRig(t, "1")
-	var l net.Listener
-	err := r.Server.Do(func() (err error) {
-		var c net.ListenConfig
-		c.SetMultipathTCP(false)
-		l, err = c.Listen(context.Background(), "tcp", netip.AddrPortFrom(hosttest.VIP4, 80).String())
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
+	l := r.plainListener(hosttest.VIP4)
 	r.during(func() {
 		for i := range 3 {
 			fd := -1

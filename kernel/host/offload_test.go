@@ -22,10 +22,9 @@ func offloaded(forwarding choices.Forwarding, tunnel netip.Addr) *controller.Ass
 	return as
 }
 
-// listenPlain starts an echo server that is no MPTCP one.
-func (r *rig) listenPlain(vip netip.Addr) {
+// plainListener listens at the server on port 80, without MPTCP.
+func (r *rig) plainListener(vip netip.Addr) (l net.Listener) {
 	r.t.Helper()
-	var l net.Listener
 	err := r.Server.Do(func() (err error) {
 		var c net.ListenConfig
 		c.SetMultipathTCP(false)
@@ -36,7 +35,13 @@ func (r *rig) listenPlain(vip netip.Addr) {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { l.Close() })
-	go serve(l)
+	return l
+}
+
+// listenPlain starts an echo server that is no MPTCP one.
+func (r *rig) listenPlain(vip netip.Addr) {
+	r.t.Helper()
+	go serve(r.plainListener(vip))
 }
 
 // Handshakes are answered by the programs, whatever way the packets come, and every
