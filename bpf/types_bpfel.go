@@ -65,13 +65,6 @@ const (
 	SeatHandshake = 62
 	SeatHurry     = 3
 	SeatRevive    = 4
-	SeatClosed    = 62
-)
-
-// Of fl_seat_flags.
-const (
-	SeatLimited = 16384
-	SeatMoved   = 32768
 )
 
 // Of fl_line_flags.
@@ -455,11 +448,10 @@ type SeatAbout struct {
 	Sport    uint16
 	Dport    uint16
 	OpenedMs uint32
-	Via      uint32
+	Pad      uint32
 	Packets  uint64
 	Bytes    uint64
-	Tokens   uint64
-	Pad      uint64
+	Pad2     [2]uint64
 }
 
 // SeatState is fl_seat_state.
@@ -569,7 +561,6 @@ const (
 	VIPShare         VIPFlags = 16
 	VIPTrackAll      VIPFlags = 32
 	VIPJoin          VIPFlags = 64
-	VIPLimits        VIPFlags = 128
 )
 
 // String is the name in metrics, status and docs.
@@ -589,8 +580,6 @@ func (v VIPFlags) String() string {
 		return "track_all"
 	case VIPJoin:
 		return "join"
-	case VIPLimits:
-		return "limits"
 	}
 	return fmt.Sprintf("vip_flags_%d", uint32(v))
 }

@@ -26,7 +26,7 @@ const (
 type GetConnectionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only these; empty or 0: all. Names as in the configuration; client is an address or
-	// a prefix; state is new, live or closing.
+	// a prefix; state is new or live.
 	Vip    string `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
 	Server string `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`
 	Client string `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
@@ -235,7 +235,7 @@ type Connection struct {
 	// Empty: its client has not shown yet who answered.
 	Server string `protobuf:"bytes,4,opt,name=server,proto3" json:"server,omitempty"`
 	Slot   uint32 `protobuf:"varint,5,opt,name=slot,proto3" json:"slot,omitempty"`
-	// new, live or closing
+	// new or live
 	State string `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
 	AgeMs uint64 `protobuf:"varint,7,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
 	// Good to a second.

@@ -22,7 +22,7 @@ var objects = []string{"lb_bpfel.o", "health_bpfel.o", "host_bpfel.o", "router_b
 
 // numbers are the enums that say no choice: Go has constants of theirs, and no
 // types.
-var numbers = strings.Fields("constants lb_constants host_constants router_constants flow_times seat_times seat_flags line_flags peer_flags")
+var numbers = strings.Fields("constants lb_constants host_constants router_constants flow_times seat_times line_flags peer_flags")
 
 // exported are the types that Go uses, without their fl_; those that they
 // contain come with them by their names.

@@ -270,7 +270,7 @@ struct fl_flow_sweep {
  * the bits keep them apart. bpf/lb/seats.h says when a seat is taken and freed; the
  * daemon frees what has been idle too long. Go's twin is scheme/seats.
  *
- * word  = check << 32 | unit << 16 | FL_SEAT_* flags | state << 12 | slot
+ * word  = check << 32 | unit << 16 | state << 12 | slot
  * count = packets << 40 | bytes, of what the daemon has not yet moved to about
  *
  * The check is the high half of the connection's hash, whose low half chooses the
@@ -284,14 +284,8 @@ enum fl_seat_state {
 	FL_SEAT_NEW = 1,     /* its SYN was seen, which may be forged */
 	FL_SEAT_LIVE = 2,    /* its cookie came back */
 	FL_SEAT_CLOSING = 3, /* behind a FIN or RST, whose unit stays. The seat is free, but
-	                      * the word stands until somebody takes it; with flags it is
-	                      * not free: what ended nothing must not end them */
+	                      * the word stands until somebody takes it */
 };
-enum fl_seat_flags {
-	FL_SEAT_LIMITED = 1 << 14, /* about.tokens bounds its packets */
-	FL_SEAT_MOVED = 1 << 15,   /* about says by which way it goes */
-};
-#define FL_SEAT_FLAGS (FL_SEAT_LIMITED | FL_SEAT_MOVED)
 #define FL_SEAT_SLOT(word) ((word) & 0xfff)
 #define FL_SEAT_STATE(word) ((word) >> 12 & 3)
 #define FL_SEAT_UNIT(word) ((__u16)((word) >> 16))
@@ -305,11 +299,10 @@ struct fl_seat_about {
 	__u16 sport;        /* BE, the client's */
 	__u16 dport;        /* BE, the VIP's */
 	__u32 opened_ms;    /* shared ms */
-	__u32 via;          /* FL_SEAT_MOVED: entry of `detours` */
+	__u32 pad;
 	__u64 packets;      /* the daemon's sums, beside fl_seat.count */
 	__u64 bytes;
-	__u64 tokens;       /* FL_SEAT_LIMITED: see bpf/lb/limits.h */
-	__u64 pad;
+	__u64 pad2[2];
 };
 _Static_assert(sizeof(struct fl_seat_about) == 64, "about is a cache line");
 
@@ -320,9 +313,8 @@ enum fl_seat_times {
 	FL_SEAT_HANDSHAKE = 62,
 	FL_SEAT_HURRY = 3,
 	/* Data so long after a FIN or RST says that it ended nothing, as in the flow
-	 * table; without any, a flagged entry is over after so long. */
+	 * table. */
 	FL_SEAT_REVIVE = 4,
-	FL_SEAT_CLOSED = 62,
 };
 
 /* ---- settings that change while packets flow --------------------------- */

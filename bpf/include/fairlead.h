@@ -53,7 +53,6 @@ enum fl_vip_flags {
 	                                 * were, which no bit of theirs foresees */
 	FL_VIP_JOIN = 1 << 6,           /* of an address's own entry, which then is like
 	                                 * the MPTCP VIP's: joins are served, FL_JOIN_* */
-	FL_VIP_LIMITS = 1 << 7,         /* its row of `limits` holds */
 };
 
 /* Two kinds of entries stand in the VIP table beside the services, so that

@@ -102,21 +102,18 @@ static __always_inline bool fl_seat_change(struct fl_seat *s, __u32 index, __u64
 					   __u32 unit, bool closes)
 {
 	__u32 state = FL_SEAT_STATE(e);
-	__u64 next = (e & (0xffffffff00000000ULL | FL_SEAT_FLAGS)) | (__u64)unit << 16 | slot;
+	__u64 next = (e & 0xffffffff00000000ULL) | (__u64)unit << 16 | slot;
 
 	if (state != FL_SEAT_CLOSING) {
 		if (!closes)
 			return fl_seat_swap(s, e, next | FL_SEAT_LIVE << 12);
 		if (!fl_seat_swap(s, e, next | FL_SEAT_CLOSING << 12))
 			return false;
-		if (!(e & FL_SEAT_FLAGS))
-			fl_seat_free(index);
+		fl_seat_free(index);
 		return true;
 	}
 	if (closes || fl_seat_age(e, unit) < FL_SEAT_REVIVE)
 		return true;
-	if (e & FL_SEAT_FLAGS)
-		return fl_seat_swap(s, e, next | FL_SEAT_LIVE << 12);
 	/* Somebody else's now, or about to be. */
 	if (!fl_seat_claim(index))
 		return true;
@@ -285,8 +282,6 @@ static __always_inline __u32 fl_seat_take(const struct fl_vip *v, const struct f
 	hash = fl_hash_key(v->key[v->open_epoch & 1], p, p->sport, p->dport);
 	/* Its cookie is going to say which slot. */
 	word = hash >> 32 << 32 | unit << 16 | FL_SEAT_NEW << 12 | FL_SEAT_ANY;
-	if (v->flags & FL_VIP_LIMITS)
-		word |= FL_SEAT_LIMITED;
 	first = fl_seat_first(hash, bits);
 	id = v->id;
 	cpu = bpf_map_lookup_elem(&vip_cpu, &id);
@@ -313,10 +308,8 @@ static __always_inline __u32 fl_seat_take(const struct fl_vip *v, const struct f
 	about->sport = p->sport;
 	about->dport = p->dport;
 	about->opened_ms = now;
-	about->via = 0;
 	about->packets = 0;
 	about->bytes = 0;
-	about->tokens = 0;
 	*(volatile __u64 *)&s->count = FL_SEAT_ONE | p->len;
 	*(volatile __u64 *)&s->word = word;
 	return seat;

@@ -160,7 +160,6 @@ const volatile struct fl_exported {
 	enum fl_lb_constants lb_constants;
 	struct fl_shared shared;
 	enum fl_seat_state seat_state;
-	enum fl_seat_flags seat_flags;
 	enum fl_seat_times seat_times;
 } exported;
 

@@ -79,7 +79,7 @@ by VIP.`,
 	f.StringVar(&r.Vip, "vip", "", "only connections of this VIP")
 	f.StringVar(&r.Server, "server", "", "only connections of this server")
 	f.StringVar(&r.Client, "client", "", "only connections of this address or prefix")
-	f.StringVar(&r.State, "state", "", "only those that are new, live or closing")
+	f.StringVar(&r.State, "state", "", "only those that are new or live")
 	f.StringVar(&r.Order, "order", "bytes", "what is listed first: most packets, bytes, packet_rate, byte_rate, age or idle")
 	f.Uint32Var(&r.Most, "most", 50, "how many of each balancer are listed")
 	f.DurationVar(&rate, "rate", 0, "measure rates for so long")

@@ -26,7 +26,7 @@ const (
 )
 
 // states are the words that a list may be asked for.
-var states = []string{"new", "live", "closing"}
+var states = []string{"new", "live"}
 
 // orders of a list: what is sorted by, most first.
 var orders = map[string]func(c *fairleadv1.Connection) float64{

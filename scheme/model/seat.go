@@ -37,7 +37,7 @@ func (t *Tables) open(s *State, r *Result, k *packet, nowMS uint32) {
 		k.tell(v.Layout.ToldTier(v.Tier, 0))
 		return
 	}
-	n := s.Seats.Open(k.seat(v, nowMS, k.TotalLen, false), v.Layout.SeatBits, v.OpenEpoch, false, about)
+	n := s.Seats.Open(k.seat(v, nowMS, k.TotalLen, false), v.Layout.SeatBits, v.OpenEpoch, about)
 	if r.Seat = (&Seat{Opened: true, Number: n}); n == 0 {
 		s.Counters(v.ID).SeatFull++
 	} else {

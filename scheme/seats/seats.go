@@ -47,11 +47,6 @@ func (w Word) Check() uint32        { return uint32(w >> 32) }
 func (w Word) Unit() uint16         { return uint16(w >> 16) }
 func (w Word) State() bpf.SeatState { return bpf.SeatState(w >> 12 & 3) }
 func (w Word) Slot() uint32         { return uint32(w & 0xfff) }
-func (w Word) Moved() bool          { return w&bpf.SeatMoved != 0 }
-func (w Word) Limited() bool        { return w&bpf.SeatLimited != 0 }
-
-// flagged: what ended nothing must not end it.
-func (w Word) flagged() bool { return w.Moved() || w.Limited() }
 
 // Any is the slot of an entry whose connection has shown no cookie yet.
 const Any = bpf.SeatAny
@@ -66,8 +61,8 @@ func (w Word) Age(unit uint16) uint32 {
 	return 0
 }
 
-func word(hash uint64, unit uint16, flags uint64, state bpf.SeatState, slot uint32) Word {
-	return Word(hash>>32<<32 | uint64(unit)<<16 | flags | uint64(state)<<12 | uint64(slot&0xfff))
+func word(hash uint64, unit uint16, state bpf.SeatState, slot uint32) Word {
+	return Word(hash>>32<<32 | uint64(unit)<<16 | uint64(state)<<12 | uint64(slot&0xfff))
 }
 
 // First is the first seat of the partition that a hash chooses.
@@ -127,18 +122,15 @@ func (t *Table) Touch(p Packet, width, epoch, other int, slot, seat uint32) (o O
 			return Wrong, 0, 0
 		}
 	}
-	flags := uint64(w) & (bpf.SeatLimited | bpf.SeatMoved)
-	next := func(s bpf.SeatState) Word { return word(hash, p.Unit, flags, s, slot) }
+	next := func(s bpf.SeatState) Word { return word(hash, p.Unit, s, slot) }
 	switch closing := w.State() == bpf.SeatClosing; {
 	case !closing && !p.Closes:
 		t.swap(i, w, next(bpf.SeatLive))
 	case !closing:
-		if t.swap(i, w, next(bpf.SeatClosing)) && flags == 0 {
+		if t.swap(i, w, next(bpf.SeatClosing)) {
 			t.free(i)
 		}
 	case p.Closes || w.Age(p.Unit) < bpf.SeatRevive:
-	case flags != 0:
-		t.swap(i, w, next(bpf.SeatLive))
 	case t.claim(i):
 		if !t.swap(i, w, next(bpf.SeatLive)) {
 			t.free(i)
@@ -152,14 +144,10 @@ const one = 1 << 40 // a packet in a count
 
 // Open gives the connection of a SYN a seat. about says whose it is. The number is
 // its seat's within the partition, 0: the partition was full.
-func (t *Table) Open(p Packet, width, epoch int, limited bool, about bpf.SeatAbout) uint32 {
+func (t *Table) Open(p Packet, width, epoch int, about bpf.SeatAbout) uint32 {
 	hash := p.Hash[epoch]
 	first := t.First(hash, width)
-	var flags uint64
-	if limited {
-		flags = bpf.SeatLimited
-	}
-	w := word(hash, p.Unit, flags, bpf.SeatNew, Any)
+	w := word(hash, p.Unit, bpf.SeatNew, Any)
 	seat := t.search(first, width, hash)
 	if seat == 0 {
 		seat = uint32(hash >> 36 & (1<<width - 1))

@@ -9,8 +9,8 @@ import (
 
 // Stats of a sweep.
 type Stats struct {
-	// New, Live and Closing are the seats that are taken, by state: of those that
-	// close, what has a limit or was moved.
+	// New, Live and Closing are the seats that are taken, by state; who has closed one
+	// is about to free it.
 	New, Live, Closing uint64
 	Freed              uint64 // by this sweep
 }
@@ -38,10 +38,8 @@ func (t *Table) sweep(i uint32, unit uint16, rule Rule, s *Stats) {
 	case bpf.SeatNone:
 		return // a SYN has taken it and is about to write
 	case bpf.SeatClosing:
-		if !w.flagged() {
-			return // the same, or who closed it is about to free it
-		}
-		idle, count = bpf.SeatClosed, &s.Closing
+		s.Closing++
+		return // the same, or who closed it is about to free it
 	case bpf.SeatLive:
 		idle, stays = rule(&t.About[i], w)
 		count = &s.Live
@@ -84,7 +82,7 @@ func (t *Table) Each(first, end uint32, f func(Entry) bool) {
 		for taken := atomic.LoadUint64(&t.Taken[at]); taken != 0; taken &= taken - 1 {
 			i := at*64 + uint32(bits.TrailingZeros64(taken))
 			w := t.load(i)
-			if w.State() == bpf.SeatNone || w.State() == bpf.SeatClosing && !w.flagged() {
+			if w.State() == bpf.SeatNone || w.State() == bpf.SeatClosing {
 				continue
 			}
 			n := atomic.LoadUint64(&t.Seats[i].Count)
