@@ -15,7 +15,7 @@ func TestTwoTier(t *testing.T) {
 		t.Fatal("this test makes network namespaces: run it as root")
 	}
 	o := RunOptions{Scenario: "two-tier", Seed: 1, Schemes: []string{"cheetah-stateful"}, IPv4: true, Program: built.Fairlead(t),
-		Scale: Scale{Connections: 150, Slot: 300 * time.Millisecond, Steps: []string{"tier two drains", "tier two is back", "tier two dies"}}}
+		Scale: Scale{Connections: 250, Slot: time.Second, Steps: []string{"tier two drains", "tier two is back", "tier two dies"}}}
 	if soak.On() {
 		o = RunOptions{Scenario: "two-tier", Seed: soak.Seed(t), Program: o.Program}
 	}
@@ -26,5 +26,5 @@ func TestTwoTier(t *testing.T) {
 	for _, wrong := range r.Verdict {
 		t.Error(wrong)
 	}
-	t.Logf("%+v, tiers %v", r.Runs, r.Tiers)
+	t.Logf("%+v, tiers %v, failures %+v", r.Runs, r.Tiers, r.Failures)
 }

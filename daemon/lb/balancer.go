@@ -4,6 +4,7 @@ package lb
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -181,14 +182,7 @@ func (b *balancer) Apply(a *controller.Assignment) (due time.Time, err error) {
 		return due, err
 	}
 	b.begun, b.known = true, nil
-	b.mu.Lock()
-	for id := range failOpen {
-		if !b.failOpen[id] {
-			b.log.Warn("every active server of a VIP is down by its checks: all of them are used", "vip", id)
-		}
-	}
-	b.down, b.failOpen = down, failOpen
-	b.mu.Unlock()
+	b.applied(a, down, failOpen)
 	targets := b.targets(a)
 	vips := map[uint32]netip.Addr{}
 	for _, t := range targets {
@@ -205,6 +199,22 @@ func (b *balancer) Apply(a *controller.Assignment) (due time.Time, err error) {
 		b.steer.follow(a)
 	}
 	return due, nil
+}
+
+// applied says what the tables go by now. What checks said while they were filled,
+// healthChanged has held against what was before: it is looked at once more.
+func (b *balancer) applied(a *controller.Assignment, down map[health.Key]bool, failOpen map[uint32]bool) {
+	b.mu.Lock()
+	for id := range failOpen {
+		if !b.failOpen[id] {
+			b.log.Warn("every active server of a VIP is down by its checks: all of them are used", "vip", id)
+		}
+	}
+	b.down, b.failOpen = down, failOpen
+	b.mu.Unlock()
+	if now, open := overlay(a, b.checks.Down); !maps.Equal(now, down) || !maps.Equal(open, failOpen) {
+		b.again()
+	}
 }
 
 // overlay is which slots are out of the tables for their health. Where every

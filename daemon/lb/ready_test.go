@@ -67,7 +67,20 @@ func TestNotReady(t *testing.T) {
 	if why := b.notReady(jet); len(why) != 1 || !strings.Contains(why[0], "what the checks say of server s1") {
 		t.Errorf("s1 is down and has its rows still, of scheme jet: %q", why)
 	}
-	b.down[health.Key{VIP: 1, Slot: 1}] = true // applied
+	select {
+	case <-b.wake:
+	default:
+	}
+	// Filled before the checks said so: then it is done again, and not once more.
+	b.applied(jet, map[health.Key]bool{}, map[uint32]bool{})
+	if len(b.wake) != 1 {
+		t.Error("s1 went down while the tables were filled, and stays in them")
+	}
+	<-b.wake
+	b.applied(jet, map[health.Key]bool{{VIP: 1, Slot: 1}: true}, map[uint32]bool{})
+	if len(b.wake) != 0 {
+		t.Error("applied again without a reason")
+	}
 	if why := slices.Concat(b.notReady(a), b.notReady(jet)); len(why) != 0 {
 		t.Errorf("applied, but %q", why)
 	}
