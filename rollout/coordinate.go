@@ -190,7 +190,9 @@ func (c *Coordinator) Do(ctx context.Context, o Options, ops ...controller.Op) (
 	if err != nil {
 		return ch, misnamed(ch, ops, err)
 	}
-	ch.whole = len(ch.Steps) > 1 && c.says(ch)
+	var after bool
+	ch.whole, after = c.left(ch)
+	ch.more = func() bool { return after }
 	return ch, c.enact(ctx, ch)
 }
 

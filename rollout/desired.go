@@ -217,19 +217,20 @@ func (c *Coordinator) edited(v *View, last *controller.Assignment, ops []control
 		return nil, nil, err
 	}
 	// What it said otherwise before is not this change's.
-	if differs(cfg, last) > differs(v.cfg, v.Base) {
+	after, _ := differs(cfg, last)
+	if before, _ := differs(v.cfg, v.Base); after > before {
 		notes = append(notes, "the configuration says more than this: `fairlead plan` shows what `fairlead apply` of it would change")
 	}
 	return text, notes, nil
 }
 
-// differs is how much cfg wants of a that it is not.
-func differs(cfg *config.Config, a *controller.Assignment) int {
+// differs is how much cfg wants of a that it is not: 0 where that cannot be planned.
+func differs(cfg *config.Config, a *controller.Assignment) (int, error) {
 	_, lines, err := controller.Plan(cfg, a, controller.LiveCounts{}, time.Now(), true)
 	if err != nil {
-		return 0
+		return 0, err
 	}
-	return len(lines)
+	return len(lines), nil
 }
 
 // edit has e say of op's server what last has.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/rollout/ledger"
@@ -21,9 +20,10 @@ import (
 // from what is in force for other reasons (a verb that it cannot say) is nobody's to bring
 // but an operator's: the leader undoes nothing that it does not understand.
 
+// A verb in between leaves the rest to be brought: it comes from the text as it is then.
+
 // finish brings the rest of the series that head is of.
 func (c *Coordinator) finish(ctx context.Context, head ledger.Head, p *pace) (done []string, err error) {
-	p.left = time.Now().Add(heldRest)
 	reading, cancel := context.WithTimeout(ctx, storeTimeout)
 	text, err := c.Ledger.Text(reading, head.Desired)
 	cancel()
@@ -46,19 +46,33 @@ func (c *Coordinator) finish(ctx context.Context, head ledger.Head, p *pace) (do
 	return done, err
 }
 
-// says: the desired state wants just what ch ends in.
-func (c *Coordinator) says(ch *Change) bool {
+// left is whether more than ch is to come until the desired state is in force, of the
+// series that ch is or of one before it that stopped half way. before: in the middle of ch;
+// after: when it is done.
+func (c *Coordinator) left(ch *Change) (before, after bool) {
+	rest := ch.view.head.Left && ch.view.text != nil // of one before
+	if len(ch.Steps) == 0 || len(ch.Steps) == 1 && !rest {
+		return false, false
+	}
 	text := ch.text
 	if text == nil {
 		text = ch.view.text
 	}
 	if text == nil {
-		return false
+		return false, false
 	}
-	cfg, err := c.Config().Desired(theFile, text)
+	cfg, err := c.Memo.desired(c.Config(), theFile, text)
 	if err != nil {
-		return false
+		return false, false
 	}
-	steps, _, err := controller.Plan(cfg, ch.Steps[len(ch.Steps)-1], controller.LiveCounts{}, time.Now(), true)
-	return err == nil && len(steps) == 0
+	wants, err := differs(cfg, ch.Steps[len(ch.Steps)-1])
+	if err != nil || wants == 0 {
+		return err == nil, false
+	}
+	if !rest {
+		return false, false
+	}
+	wanted, err := differs(ch.view.cfg, ch.view.Base)
+	rest = err == nil && wants <= wanted // or it wants what ch does to be undone
+	return rest, rest
 }

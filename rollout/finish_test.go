@@ -81,6 +81,56 @@ func TestFinishes(t *testing.T) {
 	}
 }
 
+// TestFinishesAfterVerb: somebody else's verb comes after a series that stopped half way, and
+// the rest is brought all the same, nor is the verb undone by it.
+func TestFinishesAfterVerb(t *testing.T) {
+	s := newFleet(t, three)
+	c, _ := s.linked()
+	ch, err := c.Apply(t.Context(), s.text, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopsHalf(t, s, bytes.Replace(s.text, []byte("s2, s3]"), []byte("s2]"), 1), ch.To+1, Options{})
+	other, _ := s.linked()
+	for _, o := range []controller.Op{op(controller.Drain, "s1"), {Kind: controller.Rotate}} {
+		if _, err := other.Do(t.Context(), Options{}, o); err != nil {
+			t.Fatal(err)
+		}
+		if head, err := c.Ledger.Head(t.Context()); err != nil || !head.Left {
+			t.Errorf("after %v nothing more is to come: %+v, %v", o.Kind, head, err)
+		}
+	}
+	state := func(server string) controller.State {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		web, _ := s.get("lb1").cur.VIP("web")
+		for _, slot := range web.Slots {
+			if slot.Server == server {
+				return slot.State
+			}
+		}
+		return ""
+	}
+	leader, link := s.linked()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- leader.Lead(ctx, link, "c1", 20*time.Millisecond, slog.New(slog.DiscardHandler)) }()
+	s.eventually(t, "nothing is left", func() bool {
+		head, err := c.Ledger.Head(t.Context())
+		return err == nil && !head.Left
+	})
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if s1, s3 := state("s1"), state("s3"); s1 != controller.Draining || s3 != controller.Resting {
+		t.Errorf("s1 was drained, and is %q; s3 was removed, and is %q", s1, s3)
+	}
+	if err := s.bad(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFinishesNoMore: what the desired state does not say is not undone by the leader, and
 // a rest that is refused is told until it is not.
 func TestFinishesNoMore(t *testing.T) {
@@ -126,6 +176,14 @@ func TestFinishesNoMore(t *testing.T) {
 	s.eventually(t, "the refusal is told", func() bool {
 		all := warned.Load()
 		return len(*all) == 1 && strings.Contains((*all)[0], "stopped half way") && strings.Contains((*all)[0], "3 connections are live")
+	})
+	// They end, and nobody has to ask again.
+	s.mu.Lock()
+	s.get("s3").live = []*fairleadv1.LiveVIP{{Id: web.ID, Server: "s3"}}
+	s.mu.Unlock()
+	s.eventually(t, "the rest is brought when connections ended", func() bool {
+		head, err := c.Ledger.Head(t.Context())
+		return err == nil && !head.Left && head.Version > next.Version
 	})
 	cancel()
 	if err := <-done; err != nil {

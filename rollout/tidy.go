@@ -96,11 +96,10 @@ func (c *Coordinator) tidy(ctx context.Context, quiet time.Duration, log *slog.L
 }
 
 // pace is before when what could not be done is not tried again: slots that are held
-// past their rest, a rotation that was refused, and the rest of a series. All daemons are
-// asked each time.
+// past their rest, and a rotation that was refused. All daemons are asked each time.
 type pace struct {
-	rests, rotation, left time.Time
-	period                time.Duration // rotate_keys
+	rests, rotation time.Time
+	period          time.Duration // rotate_keys
 	// What is refused until then, for people; "": nothing.
 	unrotated, unfinished string
 }
@@ -137,8 +136,16 @@ func (c *Coordinator) tidyOnce(ctx context.Context, head ledger.Head, p *pace) (
 	settled := head.Turn >= int(kinds) && !head.Open
 	if !head.Left {
 		p.unfinished = ""
-	} else if settled && !time.Now().Before(p.left) {
-		return c.finish(ctx, head, p)
+	} else if settled {
+		if done, err = c.finish(ctx, head, p); err == nil || errors.Is(err, controller.ErrConflict) {
+			return done, err
+		}
+		// What else there is to do does not wait for it.
+		defer func(finish error) {
+			if err == nil && len(done) == 0 {
+				err = finish
+			}
+		}(err)
 	}
 	if settled && !rested && !half(c.Have) {
 		if ops, err = c.rotate(reading, c.Have, p); err != nil || len(ops) == 0 {
