@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -170,8 +171,15 @@ func (r *rig) reaches(o wire.Outer, port uint16, ip wire.IP) bool {
 		return p.Protocol == wire.ProtoTCP && p.Destination() == from && p.Is(wire.SYN|wire.ACK)
 	})
 	before := r.reason("drop_foreign_source") + r.reason("drop_foreign_tunnel")
-	r.sendFromClient(o.Encapsulate(wire.TCP{Src: from, Dst: netip.AddrPortFrom(vip, 80), Flags: wire.SYN, Seq: 1, Options: wire.SYNOptions(1400, 7), IP: ip}.Packet()))
+	syn := o.Encapsulate(wire.TCP{Src: from, Dst: netip.AddrPortFrom(vip, 80), Flags: wire.SYN, Seq: 1, Options: wire.SYNOptions(1400, 7), IP: ip}.Packet())
+	// Again as clients do: the stack drops a SYN whose way back is not there yet, as in a
+	// namespace on a busy machine whose link is only just up.
+	again := time.Now()
 	eventually(r.t, "an answer or a drop", func() bool {
+		if now := time.Now(); !now.Before(again) {
+			again = now.Add(time.Second)
+			r.sendFromClient(syn)
+		}
 		return len(answers()) > 0 || r.reason("drop_foreign_source")+r.reason("drop_foreign_tunnel") > before
 	})
 	return len(answers()) > 0
