@@ -26,6 +26,7 @@ SOAK_PACKAGES ?= $(sort $(dir $(shell grep -rlE '\b(soak|rapid)\.[A-Z]' --includ
 # Functions' names stay, for traces and perf, and so does the build's version.
 build:
 	$(GO) build -ldflags=-w -o bin/ ./cmd/fairlead ./cmd/fairlead-lab
+	$(GO) build -ldflags=-w -tags ctl -o bin/fairleadctl ./cmd/fairlead
 
 # All simulations, in 20 minutes (RENEW=fat-tree,proof: these alone, again), to
 # results/; the page and its figures go to the docs, data and index.html do not.

@@ -18,11 +18,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead/fairlead/daemon/kept"
 	"github.com/fairlead/fairlead/sealed"
 )
 
 // DefaultStateDir holds a folder a daemon.
-const DefaultStateDir = "/var/lib/fairlead"
+const DefaultStateDir = kept.DefaultStateDir
 
 // State is a daemon's folder on disk, with the lock that keeps a second daemon of
 // the same name out.
@@ -140,7 +141,7 @@ func (s *State) Path(name string) string { return filepath.Join(s.path, name) }
 // which may be whole, or of one that is and that decode does not take, as a later
 // build wrote it; for that one there is a remedy.
 func (s *State) Parse(name, remedy string, decode func([]byte) error) error {
-	data, isSealed, err := read(s.Path(name))
+	data, isSealed, err := kept.Open(s.Path(name))
 	switch {
 	case errors.Is(err, sealed.ErrDamaged):
 		s.SetAside(name, err)
@@ -167,32 +168,10 @@ func (s *State) Parse(name, remedy string, decode func([]byte) error) error {
 	return nil
 }
 
-// ReadState is the content of a file that the daemon called name keeps under
-// base, for whoever looks while it runs; nil for no file.
-func ReadState(base, name, file string) ([]byte, error) {
-	data, _, err := read(filepath.Join(base, name, file))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", filepath.Join(base, name, file), err)
-	}
-	return data, nil
-}
-
 // Read is a file's content as it is, damaged or not; nil for no file.
 func (s *State) Read(name string) ([]byte, error) {
-	data, _, err := read(s.Path(name))
+	data, _, err := kept.Open(s.Path(name))
 	return data, err
-}
-
-// read is a sealed file's content, or an older one's that is not; nil for no file.
-func read(path string) (data []byte, isSealed bool, err error) {
-	file, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	return sealed.Open(file)
 }
 
 // SetAside renames a file that is not to be used, for whoever wants to know what

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/fairlead/fairlead/daemon/kept"
 )
 
 // Whatever is said of a file, at once or for later, what was said last is what is there
@@ -53,7 +55,7 @@ func TestKeepSoon(t *testing.T) {
 			r.Fatal(err)
 		}
 		for name, text := range want {
-			if is, err := ReadState(base, "lb1", name); err != nil || strings.TrimSpace(string(is)) != text {
+			if is, err := kept.Read(base, "lb1", name); err != nil || strings.TrimSpace(string(is)) != text {
 				r.Fatalf("%s: %q instead of %q, %v", name, is, text, err)
 			}
 		}
@@ -70,7 +72,7 @@ func TestKeepSoonAtMost(t *testing.T) {
 		}
 		begun, writes := time.Now(), 0
 		at := func(name string) (age time.Duration) { // of what is on disk
-			data, err := ReadState(base, "lb1", name)
+			data, err := kept.Read(base, "lb1", name)
 			if err != nil || len(data) == 0 {
 				return time.Since(begun)
 			}

@@ -232,7 +232,16 @@ func (l *Lab) StoreAnswers(ctx context.Context, p Process) error {
 // Command runs the program of a machine's daemon there, with that machine's certificate, and
 // gives what it says. extra are variables of its environment.
 func (l *Lab) Command(ctx context.Context, machine string, extra []string, args ...string) (stdout, stderr string, err error) {
-	cmd := exec.CommandContext(ctx, l.program(machine), l.there(machine, args)...)
+	return l.commandOf(ctx, l.program(machine), machine, extra, args)
+}
+
+// Ctl is Command of fairleadctl, which is beside the lab's program.
+func (l *Lab) Ctl(ctx context.Context, machine string, args ...string) (stdout, stderr string, err error) {
+	return l.commandOf(ctx, filepath.Join(filepath.Dir(l.Program), "fairleadctl"), machine, nil, args)
+}
+
+func (l *Lab) commandOf(ctx context.Context, program, machine string, extra, args []string) (stdout, stderr string, err error) {
+	cmd := exec.CommandContext(ctx, program, l.there(machine, args)...)
 	cmd.Dir = l.Dir()
 	if l.Exposed {
 		cmd.Dir = l.certificates(machine)

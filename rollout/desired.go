@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
@@ -43,17 +41,6 @@ type aim struct {
 
 // theFile is the name in messages of a text that somebody applies.
 const theFile = "fairlead.yaml"
-
-// FileName says whether a text may be called name in messages, which come into logs and
-// onto terminals.
-func FileName(name string) bool {
-	const most = 255 // octets
-	hidden := func(r rune) bool { return !unicode.IsPrint(r) }
-	return len(name) <= most && utf8.ValidString(name) && !strings.ContainsFunc(name, hidden)
-}
-
-// OfVersion is that of one that the store has.
-func OfVersion(v uint64) string { return fmt.Sprintf("%s of version %d", theFile, v) }
 
 // toText is the aim of text, whatever the store has.
 func (c *Coordinator) toText(ctx context.Context, name string, text []byte, force bool) (aim, error) {
@@ -113,7 +100,7 @@ func (c *Coordinator) config(v *View) (*config.Config, error) {
 	if v.text == nil {
 		return c.Config(), nil
 	}
-	cfg, err := c.Memo.desired(c.Config(), OfVersion(v.head.Desired.Version), v.text)
+	cfg, err := c.Memo.desired(c.Config(), config.OfVersion(v.head.Desired.Version), v.text)
 	if err != nil {
 		return nil, fmt.Errorf("what the store has is not for this build, so it changes nothing: %w", err)
 	}
@@ -144,7 +131,7 @@ func (c *Coordinator) Rollback(ctx context.Context, version uint64, o Options) (
 	case text == nil:
 		return nil, controller.NotFound(fmt.Sprintf("version %d was made before the store had a configuration", version))
 	}
-	to, err := c.toText(ctx, OfVersion(version), text, o.Force)
+	to, err := c.toText(ctx, config.OfVersion(version), text, o.Force)
 	if err != nil {
 		return nil, fmt.Errorf("what was wanted then is not for this build: %w", err)
 	}
@@ -299,7 +286,7 @@ func (o *Outdated) Error() string {
 		lines = append(lines, fmt.Sprintf("version %d, %s, %s: %s", r.Version, r.At.Local().Format(time.DateTime), r.Who, strings.Join(r.What, "; ")))
 	}
 	if len(o.Diff) > 0 {
-		lines = append(lines, "--- "+OfVersion(o.Expected)+", which it was planned on", "+++ "+OfVersion(o.Newest)+", the newest")
+		lines = append(lines, "--- "+config.OfVersion(o.Expected)+", which it was planned on", "+++ "+config.OfVersion(o.Newest)+", the newest")
 	}
 	return strings.Join(append(lines, o.Diff...), "\n")
 }

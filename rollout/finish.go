@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/rollout/ledger"
 )
@@ -30,7 +31,7 @@ func (c *Coordinator) finish(ctx context.Context, head ledger.Head, p *pace) (do
 	if err != nil || text == nil {
 		return nil, err
 	}
-	to, err := c.toText(ctx, OfVersion(head.Desired.Version), text, false)
+	to, err := c.toText(ctx, config.OfVersion(head.Desired.Version), text, false)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-// Package built has the two programs for tests that run them: built once for all
+// Package built has the three programs for tests that run them: built once for all
 // packages' tests, as long as nothing changes, in a cache of the user's.
 package built
 
@@ -18,7 +18,7 @@ import (
 // linkFlags are those of `make build`, so that sizes are.
 const linkFlags = "-ldflags=-w"
 
-// Fairlead is the path of the program fairlead; fairlead-lab is beside it.
+// Fairlead is the path of the program fairlead; fairleadctl and fairlead-lab are beside it.
 func Fairlead(t testing.TB) string {
 	t.Helper()
 	folder, err := programs()
@@ -54,11 +54,13 @@ var programs = sync.OnceValues(func() (string, error) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	build := exec.Command("go", "build", "-trimpath", linkFlags, "-o", folder+"/", "./cmd/fairlead", "./cmd/fairlead-lab")
-	build.Dir = root
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	for _, args := range [][]string{{"-o", folder + "/", "./cmd/fairlead", "./cmd/fairlead-lab"}, {"-tags", "ctl", "-o", folder + "/fairleadctl", "./cmd/fairlead"}} {
+		build := exec.Command("go", append([]string{"build", "-trimpath", linkFlags}, args...)...)
+		build.Dir = root
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("go build: %w\n%s", err, out)
+		}
 	}
 	return folder, nil
 })

@@ -7,9 +7,10 @@ import (
 	"path/filepath"
 )
 
-// Product and Lab are the names of the two programs.
+// Product, Ctl and Lab are the names of the programs.
 const (
 	Product = "fairlead"
+	Ctl     = "fairleadctl"
 	Lab     = "fairlead-lab"
 )
 

@@ -18,9 +18,9 @@ func newLabDrain() *cobra.Command {
 		Short: "How long after a drain's command the last balancer gives the server a connection",
 		Long: `Builds a lab of ten balancers and two servers, to which clients open connections all
 the time, and drains and undrains one of the servers. Measured is, from the start of the
-command 'fairlead drain' to the last new connection that came to the server, by the
-kernel's time of its SYN; beside it how long 'fairlead version' takes here, and one put to
-the store.
+command 'fairleadctl drain' to the last new connection that came to the server, by the
+kernel's time of its SYN; beside it the same of 'fairlead drain', how long 'fairleadctl
+version' takes here, and one put to the store.
 
 Exit status 1 if a connection fails. It needs root, and takes about a minute.`,
 		Example: "  fairlead lab run drain-time\n  fairlead lab run drain-time --drains 100 -o json",

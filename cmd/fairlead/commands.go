@@ -10,29 +10,25 @@ const (
 	groupTry    = "try"
 )
 
-// addCommands is the one list of subcommands: a new one has its own file
-// <verb>.go with func new<Verb>Command() and a line here.
-func addCommands(root *cobra.Command) {
-	root.AddGroup(
-		&cobra.Group{ID: groupRun, Title: "Daemons:"},
-		&cobra.Group{ID: groupShow, Title: "Commands that look:"},
-		&cobra.Group{ID: groupChange, Title: "Commands that change:"},
-		&cobra.Group{ID: groupTry, Title: "Trying it out and measuring:"},
-	)
-	add := func(group string, commands ...*cobra.Command) {
+// adder adds subcommands to a group of root's.
+func adder(root *cobra.Command) func(group string, commands ...*cobra.Command) {
+	return func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {
 			c.GroupID = group
 			root.AddCommand(c)
 		}
 	}
-	add(groupRun,
-		newLBCommand(),
-		newHostCommand(),
-		newSwitchCommand(),
-		newControllerCommand(),
-		newRouterCommand(),
-		newMPTCPCommand(),
+}
+
+// addCommands is the list of subcommands that fairlead and fairleadctl have: they take a
+// file and talk to daemons. A new one has its own file <verb>.go with func new<Verb>Command()
+// and a line here; what is a daemon, or looks at this machine, is in whole.go.
+func addCommands(root *cobra.Command) {
+	root.AddGroup(
+		&cobra.Group{ID: groupShow, Title: "Commands that look:"},
+		&cobra.Group{ID: groupChange, Title: "Commands that change:"},
 	)
+	add := adder(root)
 	add(groupShow,
 		newCheckCommand(),
 		newPlanCommand(),
@@ -42,10 +38,7 @@ func addCommands(root *cobra.Command) {
 		newGetCommand(),
 		newDescribeCommand(),
 		newEventsCommand(),
-		newDoctorCommand(),
-		newTraceCommand(),
 		newConnectionsCommand(),
-		newPathCommand(),
 		newVersionCommand(),
 	)
 	add(groupChange,
@@ -61,7 +54,5 @@ func addCommands(root *cobra.Command) {
 		newWeightCommand(),
 		newRotateCommand(),
 		newReloadCommand(),
-		newUnloadCommand(),
 	)
-	add(groupTry, newExperimentCommands()...)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/daemon/ctl"
+	"github.com/fairlead/fairlead/daemon/kept"
 )
 
 // How commands reach the controllers (fairlead.v1.Control): those of the file, one
@@ -135,7 +135,7 @@ func mayBeHere(e config.Controller) bool {
 // that is for others: root needs no certificate there.
 func here(controllers []config.Controller) (sockets []config.Controller) {
 	for _, c := range controllers {
-		own := ctl.OwnSocket("", c.Name)
+		own := kept.OwnSocket("", c.Name)
 		if info, err := os.Stat(own); err == nil && info.Mode().Type() == os.ModeSocket && strings.HasPrefix(c.API, "https://") {
 			sockets = append(sockets, config.Controller{Name: c.Name, API: "unix:" + own})
 		}

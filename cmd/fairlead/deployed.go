@@ -15,9 +15,7 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/daemon"
-	"github.com/fairlead/fairlead/daemon/member"
-	"github.com/fairlead/fairlead/rollout"
+	"github.com/fairlead/fairlead/daemon/kept"
 )
 
 // What commands that look go by: the file, or, where that is a bootstrap only, what the
@@ -49,17 +47,17 @@ func deployed(cmd *cobra.Command, c *control, timeout time.Duration) (cfg *confi
 		return c.GetConfig(ctx, connect.NewRequest(&fairleadv1.GetConfigRequest{}))
 	})
 	if silent == nil {
-		cfg, err = boot.Desired(rollout.OfVersion(resp.Version), []byte(resp.Text))
+		cfg, err = boot.Desired(config.OfVersion(resp.Version), []byte(resp.Text))
 		return cfg, "", err
 	}
-	text, version := member.Kept(daemon.DefaultStateDir)
+	text, version := kept.Desired(kept.DefaultStateDir)
 	if version == 0 && boot.File() == "" {
 		return nil, "", silent
 	}
 	if version == 0 {
 		return nil, "", fmt.Errorf("%s says only how to come to the store, and what is wanted is not known: %s", c.file, api.ErrorText(silent))
 	}
-	cfg, err = boot.Desired(rollout.OfVersion(version), text)
+	cfg, err = boot.Desired(config.OfVersion(version), text)
 	return cfg, fmt.Sprintf("the deployment is as of version %d, which a daemon here kept: %s", version, api.ErrorText(silent)), err
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/cmd/cli"
-	"github.com/fairlead/fairlead/daemon"
 )
 
 // eventLine is an event as `events -o json` prints it, a line each.
@@ -63,7 +62,7 @@ until Ctrl-C. Takes the role view.`,
 					said = api.ErrorText(err)
 					fmt.Fprintln(cmd.ErrOrStderr(), "note:", said+"; trying on")
 				}
-				if !daemon.Sleep(cmd.Context(), time.Second) {
+				if !sleep(cmd.Context(), time.Second) {
 					return nil
 				}
 			}

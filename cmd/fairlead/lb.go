@@ -1,3 +1,5 @@
+//go:build !ctl
+
 package main
 
 import (

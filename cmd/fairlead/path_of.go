@@ -1,3 +1,5 @@
+//go:build !ctl
+
 package main
 
 import (
@@ -67,13 +69,6 @@ func pathStory(t *tabwriter.Writer, m *fairleadv1.GetPathResponse) {
 	}
 	c := by[m.UnknownAt]
 	fmt.Fprintf(t, "%s\t?\tit chooses among %d next hops in a way that nobody can foretell\n", m.UnknownAt, len(c.Ports))
-}
-
-func portText(port int32) string {
-	if port < 0 {
-		return "none"
-	}
-	return strconv.Itoa(int(port))
 }
 
 func portsText(ports []int32) string {

@@ -13,7 +13,6 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/cmd/cli"
-	"github.com/fairlead/fairlead/rollout"
 )
 
 // changeResult is what plan, apply and the verbs print as JSON.
@@ -82,7 +81,7 @@ func (r changeResult) print(cmd *cobra.Command, output, nothing string) error {
 }
 
 // changeFlags adds what every change has.
-func changeFlags(cmd *cobra.Command, o *rollout.Options) {
+func changeFlags(cmd *cobra.Command, o *options) {
 	cmd.Flags().BoolVar(&o.Force, "force", false, "go on although live connections may break, nobody would take new ones, or daemons do not answer (takes the role administer)")
 	cmd.Flags().StringSliceVar(&o.Without, "without", nil, "daemons that are gone for good, comma-separated: not asked, not waited for (takes the role administer)")
 }

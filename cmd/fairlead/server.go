@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/api/fairleadv1/fairleadv1connect"
 	"github.com/fairlead/fairlead/cmd/cli"
-	"github.com/fairlead/fairlead/rollout"
+	"github.com/fairlead/fairlead/config"
 )
 
 // verb is a change that a controller carries out: apply, rollback, add, drain,
@@ -21,8 +21,14 @@ import (
 type verb struct {
 	control
 	output  string
-	options rollout.Options
+	options options
 	planned bool // nothing is done: see changeResult
+}
+
+// options are what every change takes.
+type options struct {
+	Force   bool
+	Without []string // daemons
 }
 
 // client is of a daemon.
@@ -38,7 +44,7 @@ func (v *verb) flags(cmd *cobra.Command) {
 
 // called is what messages are to call the file.
 func (v *verb) called() string {
-	if !rollout.FileName(v.file) {
+	if !config.FileName(v.file) {
 		return ""
 	}
 	return v.file
@@ -91,7 +97,7 @@ func vipServer(args []string) (vip, server string) {
 }
 
 // newVerb is a command of the form VERB [VIP] SERVER.
-func newVerb(name, short, long, example string, do func(context.Context, controlClient, string, string, rollout.Options) (*changed, error)) *cobra.Command {
+func newVerb(name, short, long, example string, do func(context.Context, controlClient, string, string, options) (*changed, error)) *cobra.Command {
 	var v verb
 	var wait waiting
 	cmd := &cobra.Command{
@@ -147,7 +153,7 @@ A switch withdraws its announced routes, so that routers send their packets to
 the other switches; what still comes is forwarded as before. It stays so over
 restarts, until 'fairlead undrain'. No other daemon is asked.`,
 		"  fairlead drain web s1\n  fairlead drain s1 --wait --timeout 1h   # in every VIP\n  fairlead drain sw1       # a switch of the file",
-		func(ctx context.Context, c controlClient, vip, server string, o rollout.Options) (*changed, error) {
+		func(ctx context.Context, c controlClient, vip, server string, o options) (*changed, error) {
 			return c.DrainServer(ctx, connect.NewRequest(&fairleadv1.DrainServerRequest{Vip: vip, Server: server, Force: o.Force, Without: o.Without}))
 		})
 }
@@ -160,7 +166,7 @@ warm-up: what it takes over was tracked (schemes jet and full-ct), or its owners
 pass it on (beamer, faild). All VIPs of scheme faild change together. A switch
 announces its routes again.`,
 		"  fairlead undrain web s1\n  fairlead undrain sw1",
-		func(ctx context.Context, c controlClient, vip, server string, o rollout.Options) (*changed, error) {
+		func(ctx context.Context, c controlClient, vip, server string, o options) (*changed, error) {
 			return c.UndrainServer(ctx, connect.NewRequest(&fairleadv1.UndrainServerRequest{Vip: vip, Server: server, Force: o.Force, Without: o.Without}))
 		})
 }
@@ -175,7 +181,7 @@ says that it owns nothing. Its slot rests until no connection can name it any mo
 comes is forwarded to it. A standby goes at once. The last server of a VIP that takes new
 connections is refused unless --force.`,
 		"  fairlead remove web s1\n  fairlead remove s1 --without s1   # the machine is gone",
-		func(ctx context.Context, c controlClient, vip, server string, o rollout.Options) (*changed, error) {
+		func(ctx context.Context, c controlClient, vip, server string, o options) (*changed, error) {
 			return c.RemoveServer(ctx, connect.NewRequest(&fairleadv1.RemoveServerRequest{Vip: vip, Server: server, Force: o.Force, Without: o.Without}))
 		})
 }

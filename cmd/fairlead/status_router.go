@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/fairlead/fairlead/api/fairleadv1"
@@ -111,4 +112,11 @@ func tag(vlan uint32) string {
 		return "-"
 	}
 	return fmt.Sprint(vlan)
+}
+
+func portText(port int32) string {
+	if port < 0 {
+		return "none"
+	}
+	return strconv.Itoa(int(port))
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/cmd/cli"
-	"github.com/fairlead/fairlead/daemon"
 )
 
 // waiting is drain --wait: until the server's agent counts no connection any more.
@@ -86,7 +85,7 @@ func (w *waiting) until(cmd *cobra.Command, c *control, vip, server string) erro
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "\r\033[K%s: %s", server, says)
 		}
-		if !daemon.Sleep(ctx, waitEvery) {
+		if !sleep(ctx, waitEvery) {
 			break
 		}
 	}
@@ -126,4 +125,14 @@ func connectionsOf(resp *fairleadv1.DescribeResponse, vip string) (left uint64, 
 		}
 	}
 	return left, unknown
+}
+
+// sleep says whether ctx still goes on after d.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
 }

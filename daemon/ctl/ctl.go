@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/daemon/kept"
 	"github.com/fairlead/fairlead/l2"
 	"github.com/fairlead/fairlead/rollout"
 	"github.com/fairlead/fairlead/rollout/ledger"
@@ -69,12 +70,6 @@ type ctl struct {
 	stopping context.Context
 }
 
-// OwnSocket is where a controller whose api is for other machines answers this
-// machine's root, too. stateDir may be empty: the default.
-func OwnSocket(stateDir, name string) string {
-	return filepath.Join(cmp.Or(stateDir, daemon.DefaultStateDir), name, "api.sock")
-}
-
 // maxSocket is sun_path less its zero, in bytes.
 const maxSocket = 107
 
@@ -100,7 +95,7 @@ func (c *ctl) read() error {
 	c.Name, c.TLS, c.Metrics = c.self.Name, cfg.TLS, c.self.Metrics
 	c.API = []string{c.self.API}
 	// Where that is for other machines, this one's root has a socket all the same.
-	if own := OwnSocket(c.StateDir, c.Name); strings.HasPrefix(c.self.API, "https://") && len(own) <= maxSocket {
+	if own := kept.OwnSocket(c.StateDir, c.Name); strings.HasPrefix(c.self.API, "https://") && len(own) <= maxSocket {
 		c.API = append(c.API, "unix:"+own)
 	}
 	c.Log = c.Log.With("name", c.Name)

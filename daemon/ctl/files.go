@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/access"
 	"github.com/fairlead/fairlead/api/fairleadv1"
+	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/rollout"
 )
@@ -31,7 +32,7 @@ func text(s string) ([]byte, error) {
 
 // called refuses a name of a text that messages could not have.
 func called(name string) error {
-	if !rollout.FileName(name) {
+	if !config.FileName(name) {
 		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("file: %.40q: not a name for messages; at most 255 printable characters, or leave it out", name))
 	}
 	return nil

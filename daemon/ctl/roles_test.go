@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/certs"
 	"github.com/fairlead/fairlead/daemon/daemontest"
+	"github.com/fairlead/fairlead/daemon/kept"
 )
 
 // The rules as docs/security.md has them, written once more: which role each call
@@ -100,7 +101,7 @@ func TestRoles(t *testing.T) {
 		}
 	}
 	// Beside it root has a socket.
-	own := OwnSocket(filepath.Join(s.dir, "state"), "c1")
+	own := kept.OwnSocket(filepath.Join(s.dir, "state"), "c1")
 	if len(own) <= maxSocket {
 		out, err := exec.Command("curl", "-sS", "--max-time", "20", "--unix-socket", own, "-H", "Content-Type: application/json", "-d", `{"server": "s1", "force": true}`,
 			"http://fairlead/fairlead.v1.Control/DrainServer").CombinedOutput()

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon"
+	"github.com/fairlead/fairlead/daemon/kept"
 )
 
 const (
@@ -26,7 +27,7 @@ const (
 // ReadAssignment is the assignment that the daemon called name keeps on disk
 // under base, for whoever looks while it runs; nil where there is none.
 func ReadAssignment(base, name string) (*controller.Assignment, error) {
-	data, err := daemon.ReadState(base, name, assignmentName)
+	data, err := kept.Read(base, name, assignmentName)
 	if err != nil || data == nil {
 		return nil, err
 	}

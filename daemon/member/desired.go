@@ -12,7 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/daemon"
-	"github.com/fairlead/fairlead/rollout"
+	"github.com/fairlead/fairlead/daemon/kept"
 	"github.com/fairlead/fairlead/rollout/ledger"
 )
 
@@ -26,7 +26,7 @@ import (
 //
 // A text that this daemon cannot use (it is not in it, or does not parse by this build)
 // changes nothing here.
-const desiredName = "desired.json"
+const desiredName = kept.DesiredName
 
 // text is a desired state of the store's; the zero text is none.
 type text struct {
@@ -76,7 +76,7 @@ func (m *Member) begin(boot *config.Config) (cfg *config.Config, self config.Sel
 		return nil, self, err
 	}
 	kept := m.kept(names)
-	if cfg, err := boot.Desired(rollout.OfVersion(kept.Is.Version), []byte(kept.Text)); err == nil {
+	if cfg, err := boot.Desired(config.OfVersion(kept.Is.Version), []byte(kept.Text)); err == nil {
 		m.stored.reach(boot, cfg) // the file's members may be away
 	}
 	newest, err := m.stored.text(m.life)
@@ -118,7 +118,7 @@ func called(name string) []string {
 // with it is said when the folder is this daemon's own.
 func (m *Member) kept(names []string) (t text) {
 	for _, name := range names {
-		data, err := daemon.ReadState(m.StateDir, name, desiredName)
+		data, err := kept.Read(m.StateDir, name, desiredName)
 		if err == nil && data != nil && json.Unmarshal(data, &t) == nil {
 			return t
 		}
@@ -126,23 +126,9 @@ func (m *Member) kept(names []string) (t text) {
 	return text{}
 }
 
-// Kept is the newest text that daemons keep in folders under base, and its version, for
-// whoever looks; 0: there is none that may be read.
-func Kept(base string) (newest []byte, version uint64) {
-	folders, _ := os.ReadDir(base) // none: nothing
-	for _, f := range folders {
-		data, err := daemon.ReadState(base, f.Name(), desiredName)
-		var t text
-		if err == nil && data != nil && json.Unmarshal(data, &t) == nil && t.Is.Version > version {
-			newest, version = []byte(t.Text), t.Is.Version
-		}
-	}
-	return newest, version
-}
-
 // by is what a text wants, on this machine.
 func (m *Member) by(boot *config.Config, t text) (*config.Config, config.Self, error) {
-	cfg, err := boot.Desired(rollout.OfVersion(t.Is.Version), []byte(t.Text))
+	cfg, err := boot.Desired(config.OfVersion(t.Is.Version), []byte(t.Text))
 	if err != nil {
 		return nil, config.Self{}, err
 	}
@@ -364,7 +350,7 @@ func (d *desired) warnings() []string {
 // source is whence comes what this daemon goes by, for messages.
 func (m *Member) source() string {
 	if v := m.desired.now().Is.Version; v > 0 {
-		return rollout.OfVersion(v)
+		return config.OfVersion(v)
 	}
 	return m.Options.File
 }

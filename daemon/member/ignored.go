@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/config"
-	"github.com/fairlead/fairlead/rollout"
 )
 
 // shownLines is how many lines of a difference a warning has.
@@ -68,5 +67,5 @@ func (m *Member) ignored(boot *config.Config) string {
 	if len(in) == 0 {
 		return "" // comments alone
 	}
-	return fmt.Sprintf("%s differs from %s, which this daemon goes by (%s, …): `fairlead plan` shows how, `fairlead apply` makes the file what all go by, and `fairlead get config` prints what they go by, for the file", boot.File(), rollout.OfVersion(t.Is.Version), strings.Join(in, "; "))
+	return fmt.Sprintf("%s differs from %s, which this daemon goes by (%s, …): `fairlead plan` shows how, `fairlead apply` makes the file what all go by, and `fairlead get config` prints what they go by, for the file", boot.File(), config.OfVersion(t.Is.Version), strings.Join(in, "; "))
 }

@@ -50,13 +50,15 @@ type Result struct {
 	Balancers int     `json:"balancers"`
 	Rate      float64 `json:"connections_per_second"`
 	Drains    []Drain `json:"drains"`
-	// LastNew is what is measured: from the command's start to the last new connection.
+	// LastNew is what is measured: from the start of `fairleadctl drain` to the last new
+	// connection. Whole is the same of `fairlead drain`, in turn with it.
 	LastNew Spread `json:"last_new_ms"`
+	Whole   Spread `json:"last_new_whole_ms"`
 	// Agreed is how much of it is over when the store has the version, and Answered when
 	// the command ended, which waits for the store to hear of all daemons.
 	Agreed   Spread `json:"agreed_ms"`
 	Answered Spread `json:"answered_ms"`
-	// Version and Put are floors, measured in between: `fairlead version`, and one put to
+	// Version and Put are floors, measured in between: `fairleadctl version`, and one put to
 	// the store.
 	Version Spread `json:"floor_version_ms"`
 	Put     Spread `json:"floor_put_ms"`
@@ -67,7 +69,7 @@ type Result struct {
 	Load string `json:"load"`
 }
 
-// Drain is one.
+// Drain is one, by fairleadctl.
 type Drain struct {
 	LastNew  float64 `json:"last_new_ms"`
 	Agreed   float64 `json:"agreed_ms"`
@@ -188,12 +190,11 @@ func (r *run) play(ctx context.Context) error {
 	if err := r.await(ctx, "new connections at "+drained, func() bool { return r.syns.count() > after }); err != nil {
 		return err
 	}
-	var versions, puts []float64
-	lastNew, agreed, answered := []float64{}, []float64{}, []float64{}
+	var versions, puts, lastNew, agreed, answered, whole []float64
 	began, seen := time.Now(), r.syns.count()
 	var busy time.Duration // in which the server gets connections
 	for range r.o.Drains {
-		took, err := r.command(ctx, "version")
+		took, err := r.command(ctx, r.lab.Ctl, "version")
 		if err != nil {
 			return err
 		}
@@ -202,26 +203,33 @@ func (r *run) play(ctx context.Context) error {
 			return err
 		}
 		puts = append(puts, took)
-		busy += time.Since(began)
-		d, err := r.drain(ctx)
-		if err != nil {
-			return err
-		}
-		r.result.Drains = append(r.result.Drains, d)
-		lastNew, agreed, answered = append(lastNew, d.LastNew), append(agreed, d.Agreed), append(answered, d.Answered)
-		r.o.Watch(fmt.Sprintf("last new connection after %.1f ms (agreed on after %.1f, answered after %.1f)", d.LastNew, d.Agreed, d.Answered))
-		began = time.Now()
-		if _, err := r.command(ctx, "undrain", r.lab.DaemonName(drained), "-f", r.lab.ConfigPath()); err != nil {
-			return err
-		}
-		before := r.syns.count()
-		if err := r.await(ctx, "new connections at "+drained+", undrained", func() bool { return r.syns.count() > before+after/2 }); err != nil {
-			return err
+		for _, by := range []program{r.lab.Ctl, r.whole} {
+			busy += time.Since(began)
+			d, err := r.drain(ctx, by)
+			if err != nil {
+				return err
+			}
+			if len(lastNew) > len(whole) {
+				whole = append(whole, d.LastNew)
+				r.o.Watch(fmt.Sprintf("by the whole program after %.1f ms", d.LastNew))
+			} else {
+				r.result.Drains = append(r.result.Drains, d)
+				lastNew, agreed, answered = append(lastNew, d.LastNew), append(agreed, d.Agreed), append(answered, d.Answered)
+				r.o.Watch(fmt.Sprintf("last new connection after %.1f ms (agreed on after %.1f, answered after %.1f)", d.LastNew, d.Agreed, d.Answered))
+			}
+			began = time.Now()
+			if _, err := r.command(ctx, r.lab.Ctl, "undrain", r.lab.DaemonName(drained), "-f", r.lab.ConfigPath()); err != nil {
+				return err
+			}
+			before := r.syns.count()
+			if err := r.await(ctx, "new connections at "+drained+", undrained", func() bool { return r.syns.count() > before+after/2 }); err != nil {
+				return err
+			}
 		}
 	}
 	result := r.result
 	result.LastNew, result.Agreed, result.Answered = spread(lastNew), spread(agreed), spread(answered)
-	result.Version, result.Put = spread(versions), spread(puts)
+	result.Version, result.Put, result.Whole = spread(versions), spread(puts), spread(whole)
 	result.Gap = busy.Seconds() * 1000 / float64(r.syns.count()-seen) * float64(r.o.LBs)
 	load, err := os.ReadFile("/proc/loadavg")
 	result.Load = string(load[:min(len(load), 4)])
@@ -231,8 +239,15 @@ func (r *run) play(ctx context.Context) error {
 	return err
 }
 
+// program is fairleadctl or fairlead, on a machine.
+type program func(ctx context.Context, machine string, args ...string) (stdout, stderr string, err error)
+
+func (r *run) whole(ctx context.Context, machine string, args ...string) (stdout, stderr string, err error) {
+	return r.lab.Command(ctx, machine, nil, args...)
+}
+
 // drain drains the server once.
-func (r *run) drain(ctx context.Context) (d Drain, err error) {
+func (r *run) drain(ctx context.Context, by program) (d Drain, err error) {
 	_, rev, err := r.store.Read(ctx, "head")
 	if err != nil {
 		return d, err
@@ -247,7 +262,7 @@ func (r *run) drain(ctx context.Context) (d Drain, err error) {
 		}
 	}()
 	began := time.Now()
-	if d.Answered, err = r.command(ctx, "drain", r.lab.DaemonName(drained), "-f", r.lab.ConfigPath()); err != nil {
+	if d.Answered, err = r.command(ctx, by, "drain", r.lab.DaemonName(drained), "-f", r.lab.ConfigPath()); err != nil {
 		return d, err
 	}
 	opened := r.opened.Load()
@@ -264,9 +279,9 @@ func (r *run) drain(ctx context.Context) (d Drain, err error) {
 	return d, nil
 }
 
-func (r *run) command(ctx context.Context, args ...string) (took float64, err error) {
+func (r *run) command(ctx context.Context, by program, args ...string) (took float64, err error) {
 	began := time.Now()
-	_, said, err := r.lab.Command(ctx, "lb1", nil, args...)
+	_, said, err := by(ctx, "lb1", args...)
 	if err != nil {
 		return 0, fmt.Errorf("fairlead %s: %w: %s", args[0], err, said)
 	}
@@ -299,7 +314,7 @@ func (r *Result) Print(w io.Writer) error {
 		what string
 		Spread
 	}{{"command to last new connection", r.LastNew}, {"command to agreed on", r.Agreed}, {"command to its end", r.Answered},
-		{"floor: fairlead version", r.Version}, {"floor: a put to the store", r.Put}} {
+		{"the same, by the whole program", r.Whole}, {"floor: fairleadctl version", r.Version}, {"floor: a put to the store", r.Put}} {
 		fmt.Fprintf(t, "%s\t%.1f\t%.1f\t%.1f\t\n", l.what, l.Median, l.P90, l.Worst)
 	}
 	if err := t.Flush(); err != nil {

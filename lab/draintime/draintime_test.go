@@ -20,7 +20,7 @@ func TestDrainTime(t *testing.T) {
 	if len(r.Verdict) > 0 {
 		t.Error(strings.Join(r.Verdict, "\n"))
 	}
-	if len(r.Drains) != 3 || r.LastNew.Median <= 0 || r.LastNew.Worst < r.LastNew.Median || r.Version.Median <= 0 || r.Put.Median <= 0 || r.Gap <= 0 {
+	if len(r.Drains) != 3 || r.LastNew.Median <= 0 || r.LastNew.Worst < r.LastNew.Median || r.Version.Median <= 0 || r.Whole.Median <= 0 || r.Put.Median <= 0 || r.Gap <= 0 {
 		t.Errorf("%+v", r)
 	}
 	for _, d := range r.Drains {

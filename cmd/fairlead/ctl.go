@@ -1,0 +1,33 @@
+//go:build ctl
+
+package main
+
+import (
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/cmd/cli"
+)
+
+// What is fairleadctl's alone.
+const (
+	program = cli.Ctl
+	inShort = "Look at and change a deployment of Fairlead"
+	long    = `The commands of fairlead that take a file and talk to daemons, without the daemons: for
+people's own machines and for scripts. It starts in a third of the time. Where messages say
+'fairlead drain', 'fairleadctl drain' does the same.
+
+Exit status: 0 done, 1 refused or failed (one line on stderr says why and
+what to do), 2 wrong usage.`
+)
+
+// begin has the collector rest: commands are short.
+func begin() {
+	if _, set := os.LookupEnv("GOGC"); !set {
+		debug.SetGCPercent(400)
+	}
+}
+
+func addMore(*cobra.Command) {}
