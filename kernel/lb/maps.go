@@ -298,7 +298,8 @@ func (o *objects) unmap() {
 	for _, b := range o.mapped {
 		_ = unix.Munmap(b) // it is a mapping of ours
 	}
-	o.mapped, o.entries, o.steers, o.seats = nil, nil, nil, nil
+	o.mapped, o.entries, o.steers = nil, nil, nil
+	o.letSeatsGo()
 }
 
 // pages is size, and what the last page has beyond it.

@@ -27,8 +27,9 @@ type objects struct {
 	readOnly bool        // opened without the right to write
 	entries  []uint64    // of `tables`, once mapEntries mapped it
 	steers   []bpf.Steer // of `steers`, likewise
+	mapped   [][]byte    // these mappings
 	seats    *seats.Table
-	mapped   [][]byte // all of these mappings
+	seated   [][]byte // its mappings
 }
 
 func (o *objects) close() {

@@ -24,7 +24,7 @@ func sizeSeats(spec *ebpf.CollectionSpec, n uint32) {
 // seatCount is how many seats there are for so many connections.
 func seatCount(connections int) uint32 { return uint32(seats.Size(connections)) }
 
-// seatTable is the set's seats, in the memory that packets write.
+// seatTable is the set's seats, in the memory that packets write; mapped until letSeatsGo.
 func (o *objects) seatTable() (*seats.Table, error) {
 	if o.seats != nil {
 		return o.seats, nil
@@ -44,7 +44,15 @@ func (o *objects) seatTable() (*seats.Table, error) {
 	return t, nil
 }
 
-// mapArray maps an array map into memory, for as long as the set is open.
+// letSeatsGo takes the seats out of this process's memory, of which they are the most by far.
+func (o *objects) letSeatsGo() {
+	for _, b := range o.seated {
+		_ = unix.Munmap(b) // it is a mapping of ours
+	}
+	o.seated, o.seats = nil, nil
+}
+
+// mapArray maps one of the seats' arrays into memory.
 func mapArray[V any](o *objects, name string) ([]V, error) {
 	m := o.Maps[name]
 	if m == nil {
@@ -56,7 +64,7 @@ func mapArray[V any](o *objects, name string) ([]V, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map %s: map %d bytes of it into memory: %w", name, size, err)
 	}
-	o.mapped = append(o.mapped, b)
+	o.seated = append(o.seated, b)
 	return unsafe.Slice((*V)(unsafe.Pointer(&b[0])), n), nil
 }
 
@@ -84,8 +92,8 @@ func (l *LB) sweepSeatsFrom(first uint32, sum *seats.Stats) (more bool, err erro
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	set := l.running()
-	if set == nil || len(l.force.seats) == 0 && l.seatStats == (seats.Stats{}) && l.seatsSwept {
-		return false, nil // nobody takes one
+	if set == nil || l.nobodySits() {
+		return false, nil
 	}
 	t, err := set.seatTable()
 	if err != nil {
@@ -103,7 +111,15 @@ func (l *LB) sweepSeatsFrom(first uint32, sum *seats.Stats) (more bool, err erro
 	}
 	sum.Freed = 0
 	l.seatStats, l.seatsSwept = *sum, true
+	if l.nobodySits() {
+		set.letSeatsGo()
+	}
 	return false, nil
+}
+
+// nobodySits: no VIP's connections take seats, and none is left of before.
+func (l *LB) nobodySits() bool {
+	return len(l.force.seats) == 0 && l.seatStats == (seats.Stats{}) && l.seatsSwept
 }
 
 // sits is the rule of the assignment in force: how long a connection may be silent
@@ -166,6 +182,9 @@ func (l *LB) connectionsFrom(first uint32) (page []Connection, more bool, err er
 	set := l.running()
 	if set == nil {
 		return nil, false, errClosed
+	}
+	if l.nobodySits() {
+		return nil, false, nil
 	}
 	t, err := set.seatTable()
 	if err != nil {

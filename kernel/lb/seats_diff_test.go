@@ -127,3 +127,32 @@ func (p *pair) sweepSeats() {
 		p.t.Fatalf("seed %d: swept: %v", p.seed, err)
 	}
 }
+
+// Seats are in a daemon's memory only where somebody may sit.
+func TestSeatsAreLetGo(t *testing.T) {
+	t.Parallel()
+	w := newWired(t)
+	l := w.open(w.options())
+	if err := l.SetClock(func() uint32 { return 12345 }); err != nil {
+		t.Fatal(err)
+	}
+	w.apply(l, 11, 12)
+	l.sweepSeats()
+	set := l.running()
+	if set.seats != nil || len(set.seated) > 0 {
+		t.Error("nobody sits, and seats are mapped")
+	}
+	if err := l.Connections(func(*Connection) bool { return true }); err != nil || set.seats != nil {
+		t.Errorf("after a look: %v, mapped %t", err, set.seats != nil)
+	}
+	a := assignment(1, 11, 12)
+	a.Version++
+	a.VIPs[0].Scheme, a.VIPs[0].CookieBits, a.VIPs[0].SeatBits = "cheetah-stateful", 15, 8
+	if _, err := l.Apply(a, nil); err != nil {
+		t.Fatal(err)
+	}
+	l.sweepSeats()
+	if set = l.running(); set.seats == nil || len(set.seats.Seats) == 0 {
+		t.Error("somebody may sit, and no seats are mapped")
+	}
+}
