@@ -84,3 +84,36 @@ func resident(t *testing.T) (kb int) {
 	}
 	return kb
 }
+
+// TestSettle: at rest there is one processor, and all when somebody wants them, or works.
+func TestSettle(t *testing.T) {
+	all := runtime.GOMAXPROCS(2)
+	defer runtime.GOMAXPROCS(all)
+	t.Setenv("GOMAXPROCS", "") // t.Setenv gives it back
+	os.Unsetenv("GOMAXPROCS")
+	var p procs
+	one := func(what string, want bool) {
+		t.Helper()
+		if n := runtime.GOMAXPROCS(0); p.resting != want || (n == 1) != (want || runtime.NumCPU() == 1) {
+			t.Errorf("%s: %d processors, resting %t", what, n, p.resting)
+		}
+	}
+	p.settle(0.3, time.Second)
+	one("at work", false)
+	p.wanted = time.Now()
+	p.settle(0, time.Hour)
+	one("wanted a moment ago", false)
+	p.settle(0, 0)
+	one("at rest", true)
+	p.settle(0.3, 0)
+	one("a little to do", true)
+	p.settle(0.7, 0)
+	one("much to do", false)
+	p.settle(0, 0)
+	one("at rest again", true)
+	p.awake()
+	one("a change has come", false)
+	t.Setenv("GOMAXPROCS", "2")
+	p.settle(0, 0)
+	one("told how many", false)
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/controller"
+	"github.com/fairlead/fairlead/daemon"
 	"github.com/fairlead/fairlead/rollout"
 )
 
@@ -96,6 +97,7 @@ func (c *ctl) whole(ctx context.Context, change func(*rollout.Coordinator) (*rol
 		return nil, err
 	}
 	defer done()
+	daemon.Awake()
 	ch, err := change(c.coordinator(ctx))
 	if err != nil {
 		return nil, rollout.Code(err)

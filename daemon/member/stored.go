@@ -253,6 +253,9 @@ func (s *stored) take(ctx context.Context, head ledger.Head) error {
 	case version < force.Version:
 		return fmt.Errorf("the store has version %d, and this daemon goes by %d, which the next change brings into the store (fairlead apply)", version, force.Version)
 	}
+	if version != force.Version {
+		daemon.Awake()
+	}
 	a, err := s.ledger.Of(ctx, head, s.kind, force.Assignment)
 	if err != nil {
 		return err
