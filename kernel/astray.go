@@ -15,7 +15,7 @@ import (
 // TendEvery is how long something can be missing before it is put back.
 const TendEvery = 500 * time.Millisecond
 
-// PinsEvery is the same of a balancer's pins, which are for the daemon after this one.
+// PinsEvery is the same of pins, which are for the daemon after this one.
 const PinsEvery = 2 * time.Second
 
 // Astray is what is not as it should be and could not be put back: by what it is,

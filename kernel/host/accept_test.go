@@ -298,7 +298,7 @@ func TestAcceptComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	for look := range 3 {
-		r.agent.tend()
+		r.agent.tend(true)
 		if s := r.agent.Status(); len(s.Warnings) != 1 || s.Interfaces[0].Ingress != kernel.Off {
 			t.Errorf("look %d: ingress %q, warnings %q: want off, and one that says why", look, s.Interfaces[0].Ingress, s.Warnings)
 		}
@@ -306,7 +306,7 @@ func TestAcceptComesBack(t *testing.T) {
 	if err := errors.Join(os.Remove(filepath.Join(pin+kernel.PinNew, "taken")), os.Remove(pin+kernel.PinNew)); err != nil {
 		t.Fatal(err)
 	}
-	r.agent.tend()
+	r.agent.tend(true)
 	if s := r.agent.Status(); len(s.Warnings) != 0 || s.Interfaces[0].Ingress != egressTCX || len(r.ingress()) != 1 || !r.promiscuous() {
 		t.Errorf("ingress %q (%v), promiscuous %v, warnings %q", s.Interfaces[0].Ingress, r.ingress(), r.promiscuous(), s.Warnings)
 	}

@@ -112,8 +112,9 @@ func (a *Agent) Run(ctx context.Context) error {
 // watch keeps what it is told of, and what time changes; lost is that a program was
 // detached.
 func (a *Agent) watch(ctx context.Context, lost <-chan struct{}) {
-	tick, tend := time.NewTicker(time.Second), time.NewTicker(kernel.TendEvery)
-	defer tick.Stop()
+	const tickEvery = time.Second
+	looks := time.Duration(0) // by one timer: at rest it is waking up that costs
+	tend := time.NewTicker(kernel.TendEvery)
 	defer tend.Stop()
 	report := func(err error) {
 		if err != nil {
@@ -125,15 +126,17 @@ func (a *Agent) watch(ctx context.Context, lost <-chan struct{}) {
 		case <-ctx.Done():
 			return
 		case <-a.state.changed:
-		case <-tick.C:
+		case <-tend.C:
+			looks++
+			a.tend(looks%(kernel.PinsEvery/kernel.TendEvery) == 0)
+			if looks%(tickEvery/kernel.TendEvery) != 0 {
+				continue
+			}
 			a.mu.Lock()
 			report(errors.Join(a.refreshClock(), a.watchTimestamps(), a.keep()))
 			a.mu.Unlock()
-		case <-tend.C:
-			a.tend()
-			continue
 		case <-lost:
-			a.tend()
+			a.tend(true)
 			continue
 		}
 		report(a.resettle())

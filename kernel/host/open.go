@@ -56,6 +56,7 @@ type Agent struct {
 	// accepting: frames for slots' MACs are to be accepted.
 	accepting bool
 	astray    kernel.Astray
+	unpinned  error // what the last look after pins found
 
 	netlink *netlink.Handle
 	ns      netns.NsHandle

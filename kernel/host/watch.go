@@ -46,15 +46,18 @@ func (a *Agent) detached() bool {
 	return a.folder.Detached()
 }
 
-// tend looks once, and puts back.
-func (a *Agent) tend() {
+// tend looks once, after pins as well if so, and puts back.
+func (a *Agent) tend(pins bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.loaded == nil {
 		return // closed
 	}
 	a.astray.Look(a.log, func(note func(what string, err error)) {
-		note("pins", a.folder.Keep(a.loaded, a.folder.Dir))
+		if pins {
+			a.unpinned = a.folder.Keep(a.loaded, a.folder.Dir)
+		}
+		note("pins", a.unpinned)
 		note("namespace", kernel.InNamespace(a.ns, func() error {
 			note(linkSockops, a.attachSockops())
 			for i := range a.devices {

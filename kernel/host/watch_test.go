@@ -209,7 +209,7 @@ func TestVIPThatCannotComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		r.agent.tend()
+		r.agent.tend(true)
 	}
 	if got := said.String(); strings.Contains(got, "is put back") || strings.Count(got, "add VIP "+hosttest.VIP6.String()) != 1 {
 		t.Errorf("said %s; want once that the VIP cannot be added", got)
@@ -220,7 +220,7 @@ func TestVIPThatCannotComeBack(t *testing.T) {
 func TestLookingFails(t *testing.T) {
 	r := newRig(t, "2", assignment(choices.L2, hosttest.Server4, hosttest.Server4, 12))
 	undo := kerneltest.OneDescriptor(t) // for the namespace to come back to
-	r.agent.tend()
+	r.agent.tend(true)
 	undo()
 	s := r.agent.Status()
 	if len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "too many open files") || s.Interfaces[0].Mode != "native" || s.Interfaces[0].Egress != egressTCX {
