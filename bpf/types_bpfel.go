@@ -32,6 +32,7 @@ const (
 	OuterTTL     = 64
 	TierOne      = 255
 	TierSources  = 64
+	Migrates     = 128
 	SeatAny      = 4095
 	TunnelPorts  = 49152
 )
@@ -43,6 +44,7 @@ const (
 	HostSources     = 64
 	GenerationAhead = 64
 	OffloadMs       = 32768
+	HostUnstamps    = 2
 	OpenedBuckets   = 65536
 )
 
@@ -561,6 +563,7 @@ const (
 	VIPShare         VIPFlags = 16
 	VIPTrackAll      VIPFlags = 32
 	VIPJoin          VIPFlags = 64
+	VIPMigrates      VIPFlags = 128
 )
 
 // String is the name in metrics, status and docs.
@@ -580,6 +583,8 @@ func (v VIPFlags) String() string {
 		return "track_all"
 	case VIPJoin:
 		return "join"
+	case VIPMigrates:
+		return "migrates"
 	}
 	return fmt.Sprintf("vip_flags_%d", uint32(v))
 }

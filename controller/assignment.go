@@ -66,6 +66,8 @@ type VIP struct {
 	// TierTwo are the balancers of tier two by the numbers that cookies name (Tiers),
 	// as Slots; nil: there is one tier.
 	TierTwo []Slot `json:"tier_two,omitempty"`
+	// Migration is how v comes to be found otherwise than it was; nil: it does not.
+	Migration *Migration `json:"migration,omitempty"`
 	// Slots in ascending number; numbers may have gaps.
 	Slots []Slot `json:"slots"`
 }
@@ -76,7 +78,7 @@ var encoded = func() reflect.Type {
 	var fields []reflect.StructField
 	for _, name := range []string{"ID", "Name", "Address", "Port", "Protocol", "Scheme", "Policy", "Affinity", "Forwarding", "Steer",
 		"CookieBits", "SeatBits", "Tiers", "Carrier", "Handshake", "Fragments", "ICMPEcho", "MSSClamp", "Health", "Hash", "HashRows", "Capacity", "Horizon", "HorizonSteps",
-		"WarmUp", "Share", "Buckets", "ChainTime", "MPTCP", "Announce", "Communities", "MED", "TierTwo", "Slots"} {
+		"WarmUp", "Share", "Buckets", "ChainTime", "MPTCP", "Announce", "Communities", "MED", "TierTwo", "Migration", "Slots"} {
 		f, _ := reflect.TypeFor[VIP]().FieldByName(name)
 		fields = append(fields, reflect.StructField{Name: f.Name, Type: f.Type, Tag: f.Tag})
 	}

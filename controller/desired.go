@@ -77,6 +77,7 @@ func asIs(cur *Assignment) []wanted {
 	for i := range cur.VIPs {
 		w := wanted{vip: cur.VIPs[i]}
 		w.vip.ID, w.vip.Slots, w.vip.HorizonSteps, w.vip.Buckets, w.vip.TierTwo = 0, nil, nil, nil, nil
+		w.vip.Migration = nil
 		if t := cur.VIPs[i].Buckets; t != nil {
 			w.buckets = t.Len()
 		}

@@ -33,7 +33,7 @@ func Follow(had, next *Assignment, now time.Time) *Assignment {
 	for i := range own.VIPs {
 		v := &own.VIPs[i]
 		// A VIP that is new here has no connections from before.
-		if o := had.byIdentity(v.identity()); o != nil && o.ID == v.ID && !remade(o, v) && !v.Chains() {
+		if o := had.byIdentity(v.identity()); o != nil && o.ID == v.ID && !v.Chains() {
 			*v = v.clone()
 			v.follow(o.clone(), now, stamp)
 		}

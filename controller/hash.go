@@ -280,7 +280,7 @@ func (p *planner) moves(v *VIP, w *wanted) string {
 	case byAddress(&old) != byAddress(to):
 		return fmt.Sprintf("its VIP would change from affinity %s and fragments %s to %s and %s, which moves connections",
 			old.Affinity, old.Fragments, to.Affinity, to.Fragments)
-	case from == scheme:
+	case from == scheme || p.migrates(v, w):
 		return ""
 	case scheme.Row().Finds == vip.ByHash && scheme.Row().Tracks == vip.None:
 		return fmt.Sprintf("its VIP would change from scheme %s to %s, which forgets where connections are held", old.Scheme, to.Scheme)

@@ -16,7 +16,7 @@ func AgentsMayLag(a, b *Assignment) error {
 	for i := range a.VIPs {
 		v := &a.VIPs[i]
 		w := b.byIdentity(v.identity())
-		if w != nil && (cookieForm(w) != cookieForm(v) || chainForm(w) != chainForm(v)) {
+		if w != nil && (stampsForm(w) != stampsForm(v) || agentsForm(w) != agentsForm(v) || chainForm(w) != chainForm(v)) {
 			w = nil
 		}
 		for j := range v.Slots {

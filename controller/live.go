@@ -25,6 +25,9 @@ type LiveCounts struct {
 	Connections map[LiveKey]map[uint32]uint64
 	// Owned is what agents said of VIPs of schemes beamer and faild.
 	Owned map[LiveKey]Owned
+	// Earlier is how many live of the connections that a server had when its VIP's
+	// migration began; without an entry its agent does not say.
+	Earlier map[LiveKey]uint64
 	// Silent are the servers whose agents gave no answer, and why.
 	Silent map[string]string
 }
@@ -162,7 +165,15 @@ func (s *Slot) worked() bool {
 // refuseRotation: connections stamped under the epoch that a rotation drops
 // would no longer decode.
 func (p *planner) refuseRotation(cur *Assignment) {
-	if p.force || len(cur.Keys) < 2 {
+	if p.force {
+		return
+	}
+	for i := range cur.VIPs {
+		if v := &cur.VIPs[i]; v.Migration != nil {
+			p.refuse("vip %s: it migrates from %s to %s; rotate when that is over, or --force", v.Name, v.Migration.From.Scheme, v.Scheme)
+		}
+	}
+	if len(cur.Keys) < 2 {
 		return
 	}
 	old := cur.Keys[0].Epoch

@@ -83,6 +83,9 @@ func (v *VIP) clone() VIP {
 	if v.Health != nil {
 		w.Health = new(*v.Health)
 	}
+	if v.Migration != nil {
+		w.Migration = new(*v.Migration)
+	}
 	return w
 }
 
@@ -94,6 +97,14 @@ func (a *Assignment) VIP(name string) (*VIP, bool) {
 		}
 	}
 	return nil, false
+}
+
+// ByID is the VIP with this ID, nil: there is none.
+func (a *Assignment) ByID(id uint32) *VIP {
+	if v := a.byID(id); v.ID == id {
+		return v
+	}
+	return nil
 }
 
 func (a *Assignment) byIdentity(id identity) *VIP {
@@ -184,7 +195,7 @@ func (v *VIP) validate() error {
 	if err := v.validateSlots(); err != nil {
 		return err
 	}
-	if err := v.validateChains(); err != nil {
+	if err := errors.Join(v.validateChains(), v.validateMigration()); err != nil {
 		return err
 	}
 	return v.validateHash()
@@ -217,7 +228,8 @@ func plain(a netip.Addr) bool { return a.IsValid() && !a.Is4In6() && a.Zone() ==
 // may. They may if
 //   - a slot that either gives new connections is known to the other;
 //   - no slot number names two servers;
-//   - a VIP's cookies have one form (scheme, width) and an ID names one VIP;
+//   - the cookies that balancers decode have the form (scheme, width) that agents
+//     give them in the other, and an ID names one VIP;
 //   - the key that either stamps decodes in the other;
 //   - everything that is not a cookie is hashed with the same key;
 //   - a VIP's bucket tables have one length, and a newer version's table is no
@@ -252,7 +264,7 @@ func mixableVIP(x, y *Assignment, v *VIP) error {
 			return fmt.Errorf("VIP id %d is %s in version %d and %s in version %d", v.ID, v.Name, x.Version, y.VIPs[i].Name, y.Version)
 		}
 	}
-	if w != nil && (cookieForm(w) != cookieForm(v) || chainForm(w) != chainForm(v)) {
+	if w != nil && !mixableForms(v, w) {
 		return fmt.Errorf("vip %s: %s in version %d, %s in version %d", v.Name, form(v), x.Version, form(w), y.Version)
 	}
 	if w != nil && w.ID == v.ID && x.Version <= y.Version {
@@ -310,7 +322,7 @@ func HostMayLag(a, b *Assignment, server string) error {
 			if w == nil {
 				return fmt.Errorf("it serves vip %s, which version %d does not have", v.Name, b.Version)
 			}
-			if t, ok := w.Slot(s.Number); cookieForm(w) != cookieForm(v) || chainForm(w) != chainForm(v) || !ok || t.Server != server || t.Address != s.Address {
+			if t, ok := w.Slot(s.Number); stampsForm(w) != stampsForm(v) || agentsForm(w) != agentsForm(v) || chainForm(w) != chainForm(v) || !ok || t.Server != server || t.Address != s.Address {
 				return fmt.Errorf("its slot %d of vip %s is another's, or gone, in version %d", s.Number, v.Name, b.Version)
 			}
 		}

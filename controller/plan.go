@@ -130,13 +130,14 @@ func (p *planner) check(cur *Assignment) {
 	}
 	for i := range cur.VIPs {
 		v := &cur.VIPs[i]
-		w := p.wanted(v.identity())
-		why, moves := "", ""
+		w := p.target(v)
+		why, moves, lasts := "", "", ""
 		switch {
 		case w == nil:
 			why = "its VIP would be removed"
-		case remade(v, &w.vip):
+		case p.anew(v, w):
 			why = fmt.Sprintf("its VIP would change from %s to %s, which no connection survives", form(v), form(&w.vip))
+			lasts = p.whyNot(v, w)
 		case v.Bucketed() && v.Buckets.Len() != w.buckets:
 			p.refuse("vip %s: buckets: %d, was %d: it is fixed for the VIP's life, since another number moves every connection; write %d, or make a VIP of its own with %d",
 				v.Name, w.buckets, v.Buckets.Len(), v.Buckets.Len(), w.buckets)
@@ -162,6 +163,9 @@ func (p *planner) check(cur *Assignment) {
 			default:
 				p.refuseRemoval(v, s, "it would be removed")
 			}
+		}
+		if lasts != "" && len(p.refused) > before {
+			p.refuse("vip %s: it cannot migrate from %s to %s with its connections: %s", v.Name, v.Scheme, w.vip.Scheme, lasts)
 		}
 		if why != "" && v.Chains() && len(p.refused) > before {
 			how := ""
@@ -208,9 +212,9 @@ func cookieForm(v *VIP) string {
 	return fmt.Sprintf("%s with %s", v.Scheme, width)
 }
 
-// remade: a VIP whose cookies change form, or that had or gets none, is taken
-// away and made anew; so is one whose packets begin or cease to be passed on,
-// or are by others.
+// remade: a VIP whose cookies change form, or that had or gets none, migrates
+// (migrate.go), or is taken away and made anew; so is one whose packets begin or cease
+// to be passed on, or are by others.
 func remade(v, to *VIP) bool { return cookieForm(v) != cookieForm(to) || chainForm(v) != chainForm(to) }
 
 // chainForm is the scheme by which packets are passed on from server to
@@ -267,9 +271,9 @@ func (p *planner) step(cur, next *Assignment) (changed bool, err error) {
 	vips := next.VIPs
 	next.VIPs = nil
 	for _, v := range vips {
-		w := p.wanted(v.identity())
+		w := p.target(&v)
 		switch {
-		case w == nil || remade(&v, &w.vip):
+		case w == nil || p.anew(&v, w):
 			changed = true
 			if !p.quieten(&v, next) {
 				p.say(next, "vip %s: gone", v.Name)
@@ -279,6 +283,10 @@ func (p *planner) step(cur, next *Assignment) (changed bool, err error) {
 			if !settled && v.Name != w.vip.Name {
 				changed = true
 				break // renamed once the VIP that has a wanted name is gone
+			}
+			migrates, only := p.stepMigration(&v, w, next)
+			if changed = migrates || changed; only {
+				break
 			}
 			changed = p.stepVIP(&v, w, next) || changed
 			changed = p.stepTiers(&v, w, next) || changed
@@ -317,10 +325,22 @@ func (p *planner) step(cur, next *Assignment) (changed bool, err error) {
 	return changed, nil
 }
 
+// target is what v becomes next, nil: it goes.
+func (p *planner) target(v *VIP) *wanted {
+	w := p.wanted(v.identity())
+	if w == nil {
+		return nil
+	}
+	return p.via(v, w)
+}
+
+// anew: v is taken away, and made anew as w.
+func (p *planner) anew(v *VIP, w *wanted) bool { return remade(v, &w.vip) && p.whyNot(v, w) != "" }
+
 // nameLeaves: a VIP that goes still has a name that another shall get.
 func (p *planner) nameLeaves(cur *Assignment) bool {
 	return slices.ContainsFunc(cur.VIPs, func(v VIP) bool {
-		if w := p.wanted(v.identity()); w != nil && !remade(&v, &w.vip) {
+		if w := p.target(&v); w != nil && !p.anew(&v, w) {
 			return false
 		}
 		return slices.ContainsFunc(p.want, func(w wanted) bool { return w.vip.Name == v.Name && w.vip.identity() != v.identity() })

@@ -83,7 +83,12 @@ func (f *fleet) open(b, h *Assignment) {
 
 // live is what agents count.
 func (f *fleet) live() LiveCounts {
-	l := LiveCounts{Connections: map[LiveKey]map[uint32]uint64{}}
+	l := LiveCounts{Connections: map[LiveKey]map[uint32]uint64{}, Earlier: map[LiveKey]uint64{}}
+	for _, v := range f.cur.VIPs {
+		for _, s := range v.Slots {
+			l.Earlier[LiveKey{v.ID, s.Server}] = 0 // of what has no cookie there are none
+		}
+	}
 	for _, c := range f.conns {
 		k := LiveKey{c.id, c.server}
 		if l.Connections[k] == nil {
@@ -284,7 +289,7 @@ func TestNothingBreaks(t *testing.T) {
 				f.t = t
 				force := rapid.IntRange(0, 9).Draw(t, "force") == 0
 				cfg := drawConfig(t)
-				for range 4 {
+				for range 8 { // as rollout does
 					steps, changes, err := Plan(cfg, f.cur, f.live(), f.now, force)
 					f.refusedOrFatal(t, err)
 					f.take(steps, force)

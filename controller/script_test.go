@@ -32,6 +32,7 @@ var rewrite = flag.Bool("rewrite", false, "write what came out as what is expect
 //	live VIP SERVER EPOCH=N…   what the agent counts;  live: none
 //	owns VIP SERVER B…    the buckets of which its agent says it owns connections, asked now (beamer)
 //	owns VIP SERVER N     how many connections it says it owns (faild);  owns: none
+//	earlier SERVER=N…     of before a migration all agents say none, but those named N
 //	silent SERVER WHY          its agent does not answer; silent: none
 //	stop N                the next change's series stops after N steps
 //	wait DURATION         time passes
@@ -96,7 +97,7 @@ type world struct {
 }
 
 func (w *world) forget() {
-	w.live = LiveCounts{Connections: map[LiveKey]map[uint32]uint64{}, Owned: map[LiveKey]Owned{}, Silent: map[string]string{}}
+	w.live = LiveCounts{Connections: map[LiveKey]map[uint32]uint64{}, Owned: map[LiveKey]Owned{}, Earlier: map[LiveKey]uint64{}, Silent: map[string]string{}}
 }
 
 func (w *world) do(args []string, input string) string {
@@ -155,6 +156,19 @@ func (w *world) do(args []string, input string) string {
 		return "ok\n"
 	case "live":
 		return w.setLive(args)
+	case "earlier":
+		clear(w.live.Earlier)
+		for i := range w.cur.VIPs {
+			v := &w.cur.VIPs[i]
+			for _, s := range v.Slots {
+				n := 0
+				for _, a := range args {
+					fmt.Sscanf(a, s.Server+"=%d", &n)
+				}
+				w.live.Earlier[LiveKey{v.ID, s.Server}] = uint64(n)
+			}
+		}
+		return "ok\n"
 	case "owns":
 		return w.setOwned(args)
 	}
@@ -310,6 +324,9 @@ func show1(a *Assignment) string {
 				clock("since", s.Since)
 			}
 			fmt.Fprintln(&b)
+		}
+		if m := v.Migration; m != nil {
+			fmt.Fprintf(&b, "  migrates from %s since version %d: %s\n", m.From.Scheme, m.Version, m.Stage)
 		}
 		for _, s := range v.Slots {
 			fmt.Fprintf(&b, "  %d %s %s weight %d %s", s.Number, s.Server, s.Address, s.Weight, s.State)

@@ -56,9 +56,9 @@ func (p *planner) settings(v *VIP, w *wanted, next *Assignment) (changed bool) {
 	if to.Hash != old.Hash || capacity != old.Capacity {
 		v.replace()
 	}
-	id, slots, steps, table, tier := v.ID, v.Slots, v.HorizonSteps, v.Buckets, v.TierTwo
+	id, slots, steps, table, tier, migration := v.ID, v.Slots, v.HorizonSteps, v.Buckets, v.TierTwo, v.Migration
 	*v = *to
-	v.ID, v.Slots, v.HorizonSteps, v.Buckets, v.TierTwo = id, slots, steps, table, tier
+	v.ID, v.Slots, v.HorizonSteps, v.Buckets, v.TierTwo, v.Migration = id, slots, steps, table, tier, migration
 	v.HashRows, v.Capacity = rows, capacity
 	return changed
 }

@@ -74,6 +74,8 @@ func (r *runner) judge() []string {
 			say("%s: no connection broken, so the run proves nothing about the others", run.Name())
 		case r.o.Scenario == "two-tier" && !run.mustHold() && run.Broken == 0:
 			say("%s: no connection broken behind one tier, so the run proves nothing about two", run.Name())
+		case r.o.Scenario == "migrate-scheme" && run.Anew && r.o.Scale.Steps == nil && run.Broken == 0:
+			say("%s: no connection broken where the VIP was made anew, so the run proves nothing about migration", run.Name())
 		case full && run.row().Forgets() && run.Broken == 0:
 			say("%s: no connection broken, so the churn proves nothing about the others", run.Name())
 		}

@@ -32,7 +32,14 @@ func (r *Result) PrintResult(w io.Writer) error {
 		if drained {
 			fmt.Fprintf(t, "%d\t", *run.Drained)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t", run.Scheme, cmp.Or(run.Hash, run.Policy, "-"), run.Forwarding, run.Family,
+		scheme := run.Scheme
+		switch {
+		case run.Migrates:
+			scheme += " migrates"
+		case run.Anew:
+			scheme += " anew"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t", scheme, cmp.Or(run.Hash, run.Policy, "-"), run.Forwarding, run.Family,
 			stamps, run.Connections, run.Completed, run.Survived, run.LostWithServer, run.Broken, run.Resets, run.LateResets)
 		if flood {
 			fmt.Fprintf(t, "%d\t%d\t%d\t", run.Tracked, run.FlowReplaced, run.FlowFull)

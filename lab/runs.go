@@ -16,12 +16,17 @@ type RunTally struct {
 	Forwarding string `json:"forwarding"`
 	Family     string `json:"family"`
 	// Handshake is who answers SYNs (scenario offload); empty: the stack.
-	Handshake      string `json:"handshake,omitempty"`
-	Connections    int    `json:"connections"`
-	Completed      int    `json:"completed"`
-	Broken         int    `json:"broken"`
-	LostWithServer int    `json:"lost_with_server"`
-	Changes        int    `json:"changes"`
+	Handshake string `json:"handshake,omitempty"`
+	// Migrates: its VIP does (scenario migrate-scheme), and keeps all connections
+	// whatever scheme it begins with.
+	Migrates bool `json:"migrates,omitempty"`
+	// Anew: its VIP does not migrate, and is made anew (scenario migrate-scheme).
+	Anew           bool `json:"anew,omitempty"`
+	Connections    int  `json:"connections"`
+	Completed      int  `json:"completed"`
+	Broken         int  `json:"broken"`
+	LostWithServer int  `json:"lost_with_server"`
+	Changes        int  `json:"changes"`
 	// Survived are those of Completed that lived through a change.
 	Survived int `json:"survived"`
 	// Resets are RSTs on the client's wire for connections whose server
@@ -55,6 +60,9 @@ func (r RunTally) Name() string {
 	if r.Handshake != "" {
 		name += "-" + r.Handshake
 	}
+	if r.Anew {
+		name += "-anew"
+	}
 	if r.NoTimestamps {
 		name += "-no-timestamps"
 	}
@@ -66,7 +74,9 @@ func (r RunTally) Name() string {
 
 // mustHold tells whether the scheme promises to break nothing; cheetah also
 // without timestamps, where JET is its fallback.
-func (r RunTally) mustHold() bool { return r.row().Foresees() || r.row().Chains() }
+func (r RunTally) mustHold() bool {
+	return (r.row().Foresees() || r.row().Chains() || r.Migrates) && !r.Anew
+}
 
 // row is a zero one where the kernel alone forwards.
 func (r RunTally) row() vip.SchemeRow { return vip.Scheme(r.Scheme).Row() }
@@ -132,7 +142,7 @@ func (o RunOptions) defaultHashes(scheme vip.SchemeRow) []string {
 		return scalingHashes
 	case o.Scenario == "scaling":
 		return []string{"anchor"} // as the simulator has it
-	case !scheme.Foresees() || o.Scenario == "attack":
+	case !scheme.Foresees() || o.Scenario == "attack" || o.Scenario == "migrate-scheme":
 		return []string{"table-hrw"}
 	}
 	return []string{"table-hrw", "anchor"}
@@ -143,7 +153,7 @@ func vipsOf(runs []RunTally) []VIP {
 	var vips []VIP
 	for i, r := range runs {
 		v := VIP{Name: r.Name(), Address: vipAddress4(i + 1), Port: httpPort, Protocol: "tcp", Scheme: r.Scheme, Policy: cmp.Or(r.Policy, "hash"), Hash: r.Hash,
-			Forwarding: r.Forwarding, Standby: r.row().Foresees(), Health: "http", Handshake: r.Handshake}
+			Forwarding: r.Forwarding, Standby: r.row().Foresees(), Health: "http", Handshake: r.Handshake, Anew: r.Anew}
 		if r.Family == "ipv6" {
 			v.Address = vipAddress6(i + 1)
 		}

@@ -67,6 +67,8 @@ func scenarios() map[string]scenario {
 		"parted": {schemes: []string{"cheetah", "jet", "beamer"}, policies: []string{"rr"}, scale: PartedScale, size: partedSize, parts: RunOptions.apart, play: (*runner).parted},
 		"two-tier": {schemes: []string{"cheetah", "cheetah-stateful", "full-ct"}, allowed: []string{"cheetah", "cheetah-stateful", "full-ct"},
 			policies: []string{"rr"}, scale: TwoTierScale, size: twoTierSize, parts: RunOptions.apart, play: (*runner).twoTier},
+		"migrate-scheme": {schemes: []string{"jet"}, allowed: migrates(), policies: []string{"rr"}, scale: MigrateScale, size: churnSize,
+			parts: RunOptions.migrateParts, play: (*runner).migrateScheme},
 		"scaling": {schemes: []string{"cheetah", "beamer", "jet", "stateless"}, allowed: []string{"cheetah", "beamer", "jet", "full-ct", "stateless"},
 			policies: []string{"rr"}, parts: RunOptions.apart, play: (*runner).scaling},
 	}

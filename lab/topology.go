@@ -200,6 +200,18 @@ func (l *Lab) buildClient() error {
 // setRoutes makes the router spread the VIPs over the given balancers, or
 // switches, with the given seed of its ECMP hash. In the plain lab all goes to server1.
 func (l *Lab) setRoutes(lbs []int, seed uint32) error {
+	hops4, hops6 := []string{serverAddress4(1)}, []string{serverAddress6(1)}
+	if !l.Plain {
+		hops4, hops6 = nil, nil
+		for _, n := range lbs {
+			hops4, hops6 = append(hops4, lbAddress4(n)), append(hops6, lbAddress6(n))
+		}
+	}
+	return l.routeBy(hops4, hops6, seed)
+}
+
+// routeBy makes the router spread the VIPs over next hops.
+func (l *Lab) routeBy(hops4, hops6 []string, seed uint32) error {
 	return netspace.In(l.namespace("router"), func() error {
 		if err := netspace.Sysctl("net.ipv4.fib_multipath_hash_seed", strconv.FormatUint(uint64(seed), 10)); err != nil {
 			return err
@@ -207,13 +219,6 @@ func (l *Lab) setRoutes(lbs []int, seed uint32) error {
 		bridge, err := netlink.LinkByName(bridgeName)
 		if err != nil {
 			return err
-		}
-		hops4, hops6 := []string{serverAddress4(1)}, []string{serverAddress6(1)}
-		if !l.Plain {
-			hops4, hops6 = nil, nil
-			for _, n := range lbs {
-				hops4, hops6 = append(hops4, lbAddress4(n)), append(hops6, lbAddress6(n))
-			}
 		}
 		for prefix, hops := range map[string][]string{vipPrefix4: hops4, vipPrefix6: hops6} {
 			_, to, err := net.ParseCIDR(prefix)

@@ -84,14 +84,20 @@ func (l *Lab) up(ctx context.Context) error {
 	if err := l.startServers(ctx); err != nil {
 		return err
 	}
+	if l.Plain {
+		return l.setRoutes(nil, 1)
+	}
+	return l.comes(ctx)
+}
+
+// comes starts Fairlead: controllers, agents, balancers or switches, which get the first
+// version, and then the router's packets.
+func (l *Lab) comes(ctx context.Context) error {
 	var active []int
 	for n := 1; n <= l.ActiveLBs; n++ {
 		if !slices.Contains(l.SecondTier, n) {
 			active = append(active, n)
 		}
-	}
-	if l.Plain {
-		return l.setRoutes(active, 1)
 	}
 	fronts := l.fronts()[:l.ActiveLBs]
 	if err := l.mountDisks(); err != nil {

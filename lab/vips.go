@@ -46,6 +46,8 @@ type VIP struct {
 	Tiers string `json:"tiers,omitempty"`
 	// SeatBits of scheme cheetah-stateful; 0: the default.
 	SeatBits int `json:"seat_bits,omitempty"`
+	// Anew: scenario migrate-scheme takes it away and makes it anew.
+	Anew bool `json:"anew,omitempty"`
 	// NoClamp leaves the MSS alone: tunnels then need room, or their
 	// packets are answered with "packet too big".
 	NoClamp bool `json:"no_clamp"`

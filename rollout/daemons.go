@@ -87,7 +87,7 @@ type View struct {
 
 func newView() *View {
 	return &View{Live: controller.LiveCounts{
-		Connections: map[controller.LiveKey]map[uint32]uint64{}, Owned: map[controller.LiveKey]controller.Owned{},
+		Connections: map[controller.LiveKey]map[uint32]uint64{}, Owned: map[controller.LiveKey]controller.Owned{}, Earlier: map[controller.LiveKey]uint64{},
 		Silent: map[string]string{},
 	}}
 }
@@ -256,6 +256,9 @@ func (v *View) join(ctx context.Context, more []*Daemon) {
 // is brought along.
 func (v *View) notes() []string {
 	notes := slices.Clone(v.conflicts)
+	if v.Base != nil {
+		notes = append(notes, v.Base.Migrations(v.Live)...)
+	}
 	for _, d := range v.Daemons {
 		switch {
 		case d.Err != nil && d.Leaving:
@@ -325,6 +328,9 @@ func (v *View) ask(ctx context.Context, daemons []*Daemon) {
 				v.Live.Connections[key][e.Epoch] += e.Connections
 			}
 			v.Live.Connections[key][controller.NoCookie] += l.NoCookie
+			if l.Earlier != nil {
+				v.Live.Earlier[key] += *l.Earlier
+			}
 		}
 	})
 }

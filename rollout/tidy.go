@@ -46,7 +46,7 @@ func (c *Coordinator) lead(ctx context.Context, s store.Store, candidate string,
 const leaderTime = 5 * time.Second
 
 // tidy finishes what nobody else does: a version whose operator is gone before all
-// had their turn, slots whose rest is over, and keys that are old. It waits until the head has stood
+// had their turn, slots whose rest is over, migrations whose connections are, and keys that are old. It waits until the head has stood
 // still for quiet, which is longer than any step of a change takes.
 func (c *Coordinator) tidy(ctx context.Context, quiet time.Duration, log *slog.Logger) {
 	heads := make(chan ledger.Head)
@@ -147,7 +147,8 @@ func (c *Coordinator) tidyOnce(ctx context.Context, head ledger.Head, p *pace) (
 			}
 		}(err)
 	}
-	if settled && !rested && !half(c.Have) {
+	// A migration ends when its connections have.
+	if settled && !rested && !half(c.Have) && !c.Have.Migrating() {
 		if ops, err = c.rotate(reading, c.Have, p); err != nil || len(ops) == 0 {
 			return nil, err
 		}

@@ -91,7 +91,7 @@ func (v *View) base() uint32 { return v.Half * v.TableEntries }
 // Balancer turns an assignment into what a balancer's maps hold. It changes
 // nothing but what view keeps from plan to plan.
 func Balancer(a *controller.Assignment, view View) (*Plan, error) {
-	a = ofBalancers(a)
+	a = ofBalancers(a.AtBalancers())
 	p := &Plan{}
 	alloc := newAllocator(view.Held, view.Lines)
 	var keys []Key
@@ -197,6 +197,10 @@ func (p *Plan) service(a *controller.Assignment, v *controller.VIP, r Range,
 	}
 	if sets.all {
 		e.Flags |= uint8(bpf.VIPTrackAll)
+	}
+	if v.EntriesFirst() {
+		e.Flags |= uint8(bpf.VIPMigrates)
+		e.Scheme = bpf.Migrates
 	}
 	if scheme.Chains() {
 		return e, nil // its table comes behind all others: bucketed, place

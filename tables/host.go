@@ -32,6 +32,7 @@ type HostPlan struct {
 // Host turns an assignment into what the maps of a server hold. VIPs in which it
 // has no slot are none of its business.
 func Host(as *controller.Assignment, server string) (*HostPlan, error) {
+	as = as.AtAgents()
 	p := &HostPlan{as: as, server: server, HostPeers: planPeers(as, server), Chains: chainVIPs(as, server)}
 	p.Sources, p.Open = HostSources(as.Sources)
 	for _, c := range p.Chains {
@@ -230,6 +231,9 @@ func hostEntry(as *controller.Assignment, vip *controller.VIP, slot *controller.
 	v.Scheme = vip.Scheme.Row().Number
 	v.Generation = uint32(layout.SeatBits | layout.TierBits<<8) // FL_HOST_SEAT_BITS, FL_HOST_TIER_BITS
 	v.StampEpoch = uint8(as.StampEpoch & 1)
+	if vip.Unstamps() {
+		v.StampEpoch |= bpf.HostUnstamps
+	}
 	v.Shift = uint8(layout.Shift())
 	v.Flags |= uint16(vip.Carries().Number) * uint16(bpf.HostVIPCarrier)
 	if vip.Offloads() {

@@ -50,6 +50,7 @@ var methods = map[string]need{
 	fairleadv1connect.FairleadGetAssignmentProcedure:  peers,
 	fairleadv1connect.FairleadGetTimeProcedure:        looking,
 	fairleadv1connect.FairleadGetLiveProcedure:        looking,
+	fairleadv1connect.FairleadGetHadProcedure:         peers,
 	fairleadv1connect.FairleadGetServingProcedure:     looking,
 	fairleadv1connect.FairleadGetConnectionsProcedure: looking,
 	fairleadv1connect.FairleadAwaitServingProcedure:   looking,

@@ -2575,7 +2575,9 @@ type VIP struct {
 	// How tunnels take their path through the fabric: off, server or connection.
 	Steer string `protobuf:"bytes,27,opt,name=steer,proto3" json:"steer,omitempty"`
 	// Who answers SYNs: stack, or offload (a host's agent).
-	Handshake     string `protobuf:"bytes,36,opt,name=handshake,proto3" json:"handshake,omitempty"`
+	Handshake string `protobuf:"bytes,36,opt,name=handshake,proto3" json:"handshake,omitempty"`
+	// Unset: it does not migrate.
+	Migration     *Migration `protobuf:"bytes,41,opt,name=migration,proto3" json:"migration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2813,6 +2815,104 @@ func (x *VIP) GetHandshake() string {
 	return ""
 }
 
+func (x *VIP) GetMigration() *Migration {
+	if x != nil {
+		return x.Migration
+	}
+	return nil
+}
+
+// Migration is a VIP's way from one scheme to another (docs/migration.md).
+type Migration struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The scheme before. Empty: the VIP is new, and its servers had connections before
+	// (balancers).
+	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// came where it is new; collect and both on the way to cookies; place, collect and ending from them.
+	Stage            string `protobuf:"bytes,2,opt,name=stage,proto3" json:"stage,omitempty"`
+	StageSinceUnixMs int64  `protobuf:"varint,3,opt,name=stage_since_unix_ms,json=stageSinceUnixMs,proto3" json:"stage_since_unix_ms,omitempty"`
+	// A host agent: its server's live connections that were opened before.
+	Earlier *uint64 `protobuf:"varint,4,opt,name=earlier,proto3,oneof" json:"earlier,omitempty"`
+	// A balancer: connections that servers named, and why not all of them could be
+	// entered into the flow table, empty if they were.
+	Entered       uint64 `protobuf:"varint,5,opt,name=entered,proto3" json:"entered,omitempty"`
+	Lacking       string `protobuf:"bytes,6,opt,name=lacking,proto3" json:"lacking,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Migration) Reset() {
+	*x = Migration{}
+	mi := &file_fairlead_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Migration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Migration) ProtoMessage() {}
+
+func (x *Migration) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Migration.ProtoReflect.Descriptor instead.
+func (*Migration) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Migration) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *Migration) GetStage() string {
+	if x != nil {
+		return x.Stage
+	}
+	return ""
+}
+
+func (x *Migration) GetStageSinceUnixMs() int64 {
+	if x != nil {
+		return x.StageSinceUnixMs
+	}
+	return 0
+}
+
+func (x *Migration) GetEarlier() uint64 {
+	if x != nil && x.Earlier != nil {
+		return *x.Earlier
+	}
+	return 0
+}
+
+func (x *Migration) GetEntered() uint64 {
+	if x != nil {
+		return x.Entered
+	}
+	return 0
+}
+
+func (x *Migration) GetLacking() string {
+	if x != nil {
+		return x.Lacking
+	}
+	return ""
+}
+
 // Buckets is a VIP's bucket table as this daemon has it in force.
 type Buckets struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2854,7 +2954,7 @@ type Buckets struct {
 
 func (x *Buckets) Reset() {
 	*x = Buckets{}
-	mi := &file_fairlead_proto_msgTypes[25]
+	mi := &file_fairlead_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2866,7 +2966,7 @@ func (x *Buckets) String() string {
 func (*Buckets) ProtoMessage() {}
 
 func (x *Buckets) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[25]
+	mi := &file_fairlead_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2879,7 +2979,7 @@ func (x *Buckets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buckets.ProtoReflect.Descriptor instead.
 func (*Buckets) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{25}
+	return file_fairlead_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Buckets) GetCount() uint32 {
@@ -3018,7 +3118,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_fairlead_proto_msgTypes[26]
+	mi := &file_fairlead_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3030,7 +3130,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[26]
+	mi := &file_fairlead_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3043,7 +3143,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{26}
+	return file_fairlead_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Slot) GetNumber() uint32 {
@@ -3215,7 +3315,7 @@ type NextHop struct {
 
 func (x *NextHop) Reset() {
 	*x = NextHop{}
-	mi := &file_fairlead_proto_msgTypes[27]
+	mi := &file_fairlead_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3227,7 +3327,7 @@ func (x *NextHop) String() string {
 func (*NextHop) ProtoMessage() {}
 
 func (x *NextHop) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[27]
+	mi := &file_fairlead_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3240,7 +3340,7 @@ func (x *NextHop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NextHop.ProtoReflect.Descriptor instead.
 func (*NextHop) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{27}
+	return file_fairlead_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *NextHop) GetResolved() bool {
@@ -3321,7 +3421,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_fairlead_proto_msgTypes[28]
+	mi := &file_fairlead_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3333,7 +3433,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[28]
+	mi := &file_fairlead_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3346,7 +3446,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{28}
+	return file_fairlead_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Counters) GetPackets() uint64 {
@@ -3515,7 +3615,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_fairlead_proto_msgTypes[29]
+	mi := &file_fairlead_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3527,7 +3627,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[29]
+	mi := &file_fairlead_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3540,7 +3640,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{29}
+	return file_fairlead_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Reason) GetName() string {
@@ -3581,7 +3681,7 @@ type Clock struct {
 
 func (x *Clock) Reset() {
 	*x = Clock{}
-	mi := &file_fairlead_proto_msgTypes[30]
+	mi := &file_fairlead_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3593,7 +3693,7 @@ func (x *Clock) String() string {
 func (*Clock) ProtoMessage() {}
 
 func (x *Clock) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[30]
+	mi := &file_fairlead_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3606,7 +3706,7 @@ func (x *Clock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clock.ProtoReflect.Descriptor instead.
 func (*Clock) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{30}
+	return file_fairlead_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Clock) GetBaseMs() uint32 {
@@ -3657,7 +3757,7 @@ type Limit struct {
 
 func (x *Limit) Reset() {
 	*x = Limit{}
-	mi := &file_fairlead_proto_msgTypes[31]
+	mi := &file_fairlead_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3669,7 +3769,7 @@ func (x *Limit) String() string {
 func (*Limit) ProtoMessage() {}
 
 func (x *Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[31]
+	mi := &file_fairlead_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3682,7 +3782,7 @@ func (x *Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limit.ProtoReflect.Descriptor instead.
 func (*Limit) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{31}
+	return file_fairlead_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Limit) GetName() string {
@@ -3722,7 +3822,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_fairlead_proto_msgTypes[32]
+	mi := &file_fairlead_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3734,7 +3834,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[32]
+	mi := &file_fairlead_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3747,7 +3847,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{32}
+	return file_fairlead_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Peer) GetName() string {
@@ -3805,7 +3905,7 @@ type Sharing struct {
 
 func (x *Sharing) Reset() {
 	*x = Sharing{}
-	mi := &file_fairlead_proto_msgTypes[33]
+	mi := &file_fairlead_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3817,7 +3917,7 @@ func (x *Sharing) String() string {
 func (*Sharing) ProtoMessage() {}
 
 func (x *Sharing) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[33]
+	mi := &file_fairlead_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3830,7 +3930,7 @@ func (x *Sharing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sharing.ProtoReflect.Descriptor instead.
 func (*Sharing) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{33}
+	return file_fairlead_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Sharing) GetSent() uint64 {
@@ -3874,7 +3974,7 @@ type SharingPeer struct {
 
 func (x *SharingPeer) Reset() {
 	*x = SharingPeer{}
-	mi := &file_fairlead_proto_msgTypes[34]
+	mi := &file_fairlead_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3886,7 +3986,7 @@ func (x *SharingPeer) String() string {
 func (*SharingPeer) ProtoMessage() {}
 
 func (x *SharingPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[34]
+	mi := &file_fairlead_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3899,7 +3999,7 @@ func (x *SharingPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SharingPeer.ProtoReflect.Descriptor instead.
 func (*SharingPeer) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{34}
+	return file_fairlead_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SharingPeer) GetName() string {
@@ -3959,7 +4059,7 @@ type GetAssignmentRequest struct {
 
 func (x *GetAssignmentRequest) Reset() {
 	*x = GetAssignmentRequest{}
-	mi := &file_fairlead_proto_msgTypes[35]
+	mi := &file_fairlead_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3971,7 +4071,7 @@ func (x *GetAssignmentRequest) String() string {
 func (*GetAssignmentRequest) ProtoMessage() {}
 
 func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[35]
+	mi := &file_fairlead_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3984,7 +4084,7 @@ func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*GetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{35}
+	return file_fairlead_proto_rawDescGZIP(), []int{36}
 }
 
 type GetAssignmentResponse struct {
@@ -4002,7 +4102,7 @@ type GetAssignmentResponse struct {
 
 func (x *GetAssignmentResponse) Reset() {
 	*x = GetAssignmentResponse{}
-	mi := &file_fairlead_proto_msgTypes[36]
+	mi := &file_fairlead_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4014,7 +4114,7 @@ func (x *GetAssignmentResponse) String() string {
 func (*GetAssignmentResponse) ProtoMessage() {}
 
 func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[36]
+	mi := &file_fairlead_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4027,7 +4127,7 @@ func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*GetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{36}
+	return file_fairlead_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetAssignmentResponse) GetAssignment() []byte {
@@ -4059,7 +4159,7 @@ type GetTimeRequest struct {
 
 func (x *GetTimeRequest) Reset() {
 	*x = GetTimeRequest{}
-	mi := &file_fairlead_proto_msgTypes[37]
+	mi := &file_fairlead_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4071,7 +4171,7 @@ func (x *GetTimeRequest) String() string {
 func (*GetTimeRequest) ProtoMessage() {}
 
 func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[37]
+	mi := &file_fairlead_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4084,7 +4184,7 @@ func (x *GetTimeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeRequest.ProtoReflect.Descriptor instead.
 func (*GetTimeRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{37}
+	return file_fairlead_proto_rawDescGZIP(), []int{38}
 }
 
 type GetTimeResponse struct {
@@ -4104,7 +4204,7 @@ type GetTimeResponse struct {
 
 func (x *GetTimeResponse) Reset() {
 	*x = GetTimeResponse{}
-	mi := &file_fairlead_proto_msgTypes[38]
+	mi := &file_fairlead_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4116,7 +4216,7 @@ func (x *GetTimeResponse) String() string {
 func (*GetTimeResponse) ProtoMessage() {}
 
 func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[38]
+	mi := &file_fairlead_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4129,7 +4229,7 @@ func (x *GetTimeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTimeResponse.ProtoReflect.Descriptor instead.
 func (*GetTimeResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{38}
+	return file_fairlead_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetTimeResponse) GetSharedMs() uint32 {
@@ -4168,7 +4268,7 @@ type GetLiveRequest struct {
 
 func (x *GetLiveRequest) Reset() {
 	*x = GetLiveRequest{}
-	mi := &file_fairlead_proto_msgTypes[39]
+	mi := &file_fairlead_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4180,7 +4280,7 @@ func (x *GetLiveRequest) String() string {
 func (*GetLiveRequest) ProtoMessage() {}
 
 func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[39]
+	mi := &file_fairlead_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4193,7 +4293,7 @@ func (x *GetLiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveRequest.ProtoReflect.Descriptor instead.
 func (*GetLiveRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{39}
+	return file_fairlead_proto_rawDescGZIP(), []int{40}
 }
 
 type GetLiveResponse struct {
@@ -4205,7 +4305,7 @@ type GetLiveResponse struct {
 
 func (x *GetLiveResponse) Reset() {
 	*x = GetLiveResponse{}
-	mi := &file_fairlead_proto_msgTypes[40]
+	mi := &file_fairlead_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4217,7 +4317,7 @@ func (x *GetLiveResponse) String() string {
 func (*GetLiveResponse) ProtoMessage() {}
 
 func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[40]
+	mi := &file_fairlead_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4230,7 +4330,7 @@ func (x *GetLiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLiveResponse.ProtoReflect.Descriptor instead.
 func (*GetLiveResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{40}
+	return file_fairlead_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetLiveResponse) GetVips() []*LiveVIP {
@@ -4250,14 +4350,16 @@ type LiveVIP struct {
 	Epochs []*EpochLive `protobuf:"bytes,5,rep,name=epochs,proto3" json:"epochs,omitempty"`
 	// Established connections without a cookie (no timestamps, or older than
 	// the agent): a removal breaks them, a rotation does not.
-	NoCookie      uint64 `protobuf:"varint,6,opt,name=no_cookie,json=noCookie,proto3" json:"no_cookie,omitempty"`
+	NoCookie uint64 `protobuf:"varint,6,opt,name=no_cookie,json=noCookie,proto3" json:"no_cookie,omitempty"`
+	// Those that were there when the VIP's migration began; unset: it does not migrate.
+	Earlier       *uint64 `protobuf:"varint,7,opt,name=earlier,proto3,oneof" json:"earlier,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LiveVIP) Reset() {
 	*x = LiveVIP{}
-	mi := &file_fairlead_proto_msgTypes[41]
+	mi := &file_fairlead_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4269,7 +4371,7 @@ func (x *LiveVIP) String() string {
 func (*LiveVIP) ProtoMessage() {}
 
 func (x *LiveVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[41]
+	mi := &file_fairlead_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4282,7 +4384,7 @@ func (x *LiveVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveVIP.ProtoReflect.Descriptor instead.
 func (*LiveVIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{41}
+	return file_fairlead_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *LiveVIP) GetId() uint32 {
@@ -4327,6 +4429,13 @@ func (x *LiveVIP) GetNoCookie() uint64 {
 	return 0
 }
 
+func (x *LiveVIP) GetEarlier() uint64 {
+	if x != nil && x.Earlier != nil {
+		return *x.Earlier
+	}
+	return 0
+}
+
 type EpochLive struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Epoch uint32                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -4338,7 +4447,7 @@ type EpochLive struct {
 
 func (x *EpochLive) Reset() {
 	*x = EpochLive{}
-	mi := &file_fairlead_proto_msgTypes[42]
+	mi := &file_fairlead_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4350,7 +4459,7 @@ func (x *EpochLive) String() string {
 func (*EpochLive) ProtoMessage() {}
 
 func (x *EpochLive) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[42]
+	mi := &file_fairlead_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4363,7 +4472,7 @@ func (x *EpochLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochLive.ProtoReflect.Descriptor instead.
 func (*EpochLive) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{42}
+	return file_fairlead_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *EpochLive) GetEpoch() uint32 {
@@ -4380,6 +4489,105 @@ func (x *EpochLive) GetConnections() uint64 {
 	return 0
 }
 
+type GetHadRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	VipId         uint32                 `protobuf:"varint,1,opt,name=vip_id,json=vipId,proto3" json:"vip_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetHadRequest) Reset() {
+	*x = GetHadRequest{}
+	mi := &file_fairlead_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetHadRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetHadRequest) ProtoMessage() {}
+
+func (x *GetHadRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetHadRequest.ProtoReflect.Descriptor instead.
+func (*GetHadRequest) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *GetHadRequest) GetVipId() uint32 {
+	if x != nil {
+		return x.VipId
+	}
+	return 0
+}
+
+type GetHadResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 20 octets each: the client's address as IPv6 (IPv4 mapped), its port and the VIP's,
+	// in network byte order.
+	Connections []byte `protobuf:"bytes,1,opt,name=connections,proto3" json:"connections,omitempty"`
+	// Of the assignment by which the agent stamped what was opened meanwhile.
+	AssignmentVersion uint64 `protobuf:"varint,2,opt,name=assignment_version,json=assignmentVersion,proto3" json:"assignment_version,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *GetHadResponse) Reset() {
+	*x = GetHadResponse{}
+	mi := &file_fairlead_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetHadResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetHadResponse) ProtoMessage() {}
+
+func (x *GetHadResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fairlead_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetHadResponse.ProtoReflect.Descriptor instead.
+func (*GetHadResponse) Descriptor() ([]byte, []int) {
+	return file_fairlead_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *GetHadResponse) GetConnections() []byte {
+	if x != nil {
+		return x.Connections
+	}
+	return nil
+}
+
+func (x *GetHadResponse) GetAssignmentVersion() uint64 {
+	if x != nil {
+		return x.AssignmentVersion
+	}
+	return 0
+}
+
 type GetServingRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Fill in ServingVIP.owned, too.
@@ -4390,7 +4598,7 @@ type GetServingRequest struct {
 
 func (x *GetServingRequest) Reset() {
 	*x = GetServingRequest{}
-	mi := &file_fairlead_proto_msgTypes[43]
+	mi := &file_fairlead_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4402,7 +4610,7 @@ func (x *GetServingRequest) String() string {
 func (*GetServingRequest) ProtoMessage() {}
 
 func (x *GetServingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[43]
+	mi := &file_fairlead_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4415,7 +4623,7 @@ func (x *GetServingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServingRequest.ProtoReflect.Descriptor instead.
 func (*GetServingRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{43}
+	return file_fairlead_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetServingRequest) GetOwned() bool {
@@ -4437,7 +4645,7 @@ type GetServingResponse struct {
 
 func (x *GetServingResponse) Reset() {
 	*x = GetServingResponse{}
-	mi := &file_fairlead_proto_msgTypes[44]
+	mi := &file_fairlead_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4449,7 +4657,7 @@ func (x *GetServingResponse) String() string {
 func (*GetServingResponse) ProtoMessage() {}
 
 func (x *GetServingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[44]
+	mi := &file_fairlead_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4462,7 +4670,7 @@ func (x *GetServingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServingResponse.ProtoReflect.Descriptor instead.
 func (*GetServingResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{44}
+	return file_fairlead_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetServingResponse) GetVips() []*ServingVIP {
@@ -4511,7 +4719,7 @@ type ServingVIP struct {
 
 func (x *ServingVIP) Reset() {
 	*x = ServingVIP{}
-	mi := &file_fairlead_proto_msgTypes[45]
+	mi := &file_fairlead_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4523,7 +4731,7 @@ func (x *ServingVIP) String() string {
 func (*ServingVIP) ProtoMessage() {}
 
 func (x *ServingVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[45]
+	mi := &file_fairlead_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4536,7 +4744,7 @@ func (x *ServingVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServingVIP.ProtoReflect.Descriptor instead.
 func (*ServingVIP) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{45}
+	return file_fairlead_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ServingVIP) GetVipId() uint32 {
@@ -4634,7 +4842,7 @@ type AwaitServingRequest struct {
 
 func (x *AwaitServingRequest) Reset() {
 	*x = AwaitServingRequest{}
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4646,7 +4854,7 @@ func (x *AwaitServingRequest) String() string {
 func (*AwaitServingRequest) ProtoMessage() {}
 
 func (x *AwaitServingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[46]
+	mi := &file_fairlead_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4659,7 +4867,7 @@ func (x *AwaitServingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitServingRequest.ProtoReflect.Descriptor instead.
 func (*AwaitServingRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{46}
+	return file_fairlead_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AwaitServingRequest) GetSeen() uint64 {
@@ -4686,7 +4894,7 @@ type AwaitServingResponse struct {
 
 func (x *AwaitServingResponse) Reset() {
 	*x = AwaitServingResponse{}
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4698,7 +4906,7 @@ func (x *AwaitServingResponse) String() string {
 func (*AwaitServingResponse) ProtoMessage() {}
 
 func (x *AwaitServingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[47]
+	mi := &file_fairlead_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4711,7 +4919,7 @@ func (x *AwaitServingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitServingResponse.ProtoReflect.Descriptor instead.
 func (*AwaitServingResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{47}
+	return file_fairlead_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *AwaitServingResponse) GetSeen() uint64 {
@@ -4746,7 +4954,7 @@ type EndedListener struct {
 
 func (x *EndedListener) Reset() {
 	*x = EndedListener{}
-	mi := &file_fairlead_proto_msgTypes[48]
+	mi := &file_fairlead_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4758,7 +4966,7 @@ func (x *EndedListener) String() string {
 func (*EndedListener) ProtoMessage() {}
 
 func (x *EndedListener) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[48]
+	mi := &file_fairlead_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4771,7 +4979,7 @@ func (x *EndedListener) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedListener.ProtoReflect.Descriptor instead.
 func (*EndedListener) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{48}
+	return file_fairlead_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *EndedListener) GetVipId() uint32 {
@@ -4800,7 +5008,7 @@ type GetChainsRequest struct {
 
 func (x *GetChainsRequest) Reset() {
 	*x = GetChainsRequest{}
-	mi := &file_fairlead_proto_msgTypes[49]
+	mi := &file_fairlead_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4812,7 +5020,7 @@ func (x *GetChainsRequest) String() string {
 func (*GetChainsRequest) ProtoMessage() {}
 
 func (x *GetChainsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[49]
+	mi := &file_fairlead_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4825,7 +5033,7 @@ func (x *GetChainsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetChainsRequest.ProtoReflect.Descriptor instead.
 func (*GetChainsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{49}
+	return file_fairlead_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetChainsRequest) GetVipId() uint32 {
@@ -4865,7 +5073,7 @@ type GetChainsResponse struct {
 
 func (x *GetChainsResponse) Reset() {
 	*x = GetChainsResponse{}
-	mi := &file_fairlead_proto_msgTypes[50]
+	mi := &file_fairlead_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4877,7 +5085,7 @@ func (x *GetChainsResponse) String() string {
 func (*GetChainsResponse) ProtoMessage() {}
 
 func (x *GetChainsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[50]
+	mi := &file_fairlead_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4890,7 +5098,7 @@ func (x *GetChainsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetChainsResponse.ProtoReflect.Descriptor instead.
 func (*GetChainsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{50}
+	return file_fairlead_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GetChainsResponse) GetVipId() uint32 {
@@ -4959,7 +5167,7 @@ type DrainSwitchRequest struct {
 
 func (x *DrainSwitchRequest) Reset() {
 	*x = DrainSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[51]
+	mi := &file_fairlead_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4971,7 +5179,7 @@ func (x *DrainSwitchRequest) String() string {
 func (*DrainSwitchRequest) ProtoMessage() {}
 
 func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[51]
+	mi := &file_fairlead_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4984,7 +5192,7 @@ func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchRequest.ProtoReflect.Descriptor instead.
 func (*DrainSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{51}
+	return file_fairlead_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *DrainSwitchRequest) GetUndrain() bool {
@@ -5004,7 +5212,7 @@ type DrainSwitchResponse struct {
 
 func (x *DrainSwitchResponse) Reset() {
 	*x = DrainSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[52]
+	mi := &file_fairlead_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5016,7 +5224,7 @@ func (x *DrainSwitchResponse) String() string {
 func (*DrainSwitchResponse) ProtoMessage() {}
 
 func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[52]
+	mi := &file_fairlead_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5029,7 +5237,7 @@ func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchResponse.ProtoReflect.Descriptor instead.
 func (*DrainSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{52}
+	return file_fairlead_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DrainSwitchResponse) GetChanges() []string {
@@ -5047,7 +5255,7 @@ type UnlockSwitchRequest struct {
 
 func (x *UnlockSwitchRequest) Reset() {
 	*x = UnlockSwitchRequest{}
-	mi := &file_fairlead_proto_msgTypes[53]
+	mi := &file_fairlead_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5059,7 +5267,7 @@ func (x *UnlockSwitchRequest) String() string {
 func (*UnlockSwitchRequest) ProtoMessage() {}
 
 func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[53]
+	mi := &file_fairlead_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5072,7 +5280,7 @@ func (x *UnlockSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchRequest.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{53}
+	return file_fairlead_proto_rawDescGZIP(), []int{56}
 }
 
 type UnlockSwitchResponse struct {
@@ -5085,7 +5293,7 @@ type UnlockSwitchResponse struct {
 
 func (x *UnlockSwitchResponse) Reset() {
 	*x = UnlockSwitchResponse{}
-	mi := &file_fairlead_proto_msgTypes[54]
+	mi := &file_fairlead_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5097,7 +5305,7 @@ func (x *UnlockSwitchResponse) String() string {
 func (*UnlockSwitchResponse) ProtoMessage() {}
 
 func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[54]
+	mi := &file_fairlead_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5110,7 +5318,7 @@ func (x *UnlockSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockSwitchResponse.ProtoReflect.Descriptor instead.
 func (*UnlockSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{54}
+	return file_fairlead_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *UnlockSwitchResponse) GetChanges() []string {
@@ -5135,7 +5343,7 @@ type ShareFlowsRequest struct {
 
 func (x *ShareFlowsRequest) Reset() {
 	*x = ShareFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[55]
+	mi := &file_fairlead_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5147,7 +5355,7 @@ func (x *ShareFlowsRequest) String() string {
 func (*ShareFlowsRequest) ProtoMessage() {}
 
 func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[55]
+	mi := &file_fairlead_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5160,7 +5368,7 @@ func (x *ShareFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsRequest.ProtoReflect.Descriptor instead.
 func (*ShareFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{55}
+	return file_fairlead_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ShareFlowsRequest) GetKey() []uint64 {
@@ -5187,7 +5395,7 @@ type ShareFlowsResponse struct {
 
 func (x *ShareFlowsResponse) Reset() {
 	*x = ShareFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[56]
+	mi := &file_fairlead_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5199,7 +5407,7 @@ func (x *ShareFlowsResponse) String() string {
 func (*ShareFlowsResponse) ProtoMessage() {}
 
 func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[56]
+	mi := &file_fairlead_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5212,7 +5420,7 @@ func (x *ShareFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareFlowsResponse.ProtoReflect.Descriptor instead.
 func (*ShareFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{56}
+	return file_fairlead_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ShareFlowsResponse) GetTaken() uint32 {
@@ -5235,7 +5443,7 @@ type GetFlowsRequest struct {
 
 func (x *GetFlowsRequest) Reset() {
 	*x = GetFlowsRequest{}
-	mi := &file_fairlead_proto_msgTypes[57]
+	mi := &file_fairlead_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5247,7 +5455,7 @@ func (x *GetFlowsRequest) String() string {
 func (*GetFlowsRequest) ProtoMessage() {}
 
 func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[57]
+	mi := &file_fairlead_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5260,7 +5468,7 @@ func (x *GetFlowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsRequest.ProtoReflect.Descriptor instead.
 func (*GetFlowsRequest) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{57}
+	return file_fairlead_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *GetFlowsRequest) GetFirstBucket() uint32 {
@@ -5291,7 +5499,7 @@ type GetFlowsResponse struct {
 
 func (x *GetFlowsResponse) Reset() {
 	*x = GetFlowsResponse{}
-	mi := &file_fairlead_proto_msgTypes[58]
+	mi := &file_fairlead_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5303,7 +5511,7 @@ func (x *GetFlowsResponse) String() string {
 func (*GetFlowsResponse) ProtoMessage() {}
 
 func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fairlead_proto_msgTypes[58]
+	mi := &file_fairlead_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5316,7 +5524,7 @@ func (x *GetFlowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFlowsResponse.ProtoReflect.Descriptor instead.
 func (*GetFlowsResponse) Descriptor() ([]byte, []int) {
-	return file_fairlead_proto_rawDescGZIP(), []int{58}
+	return file_fairlead_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *GetFlowsResponse) GetKey() []uint64 {
@@ -5555,7 +5763,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\bxdp_mode\x18\x03 \x01(\tR\axdpMode\x12\x1f\n" +
 	"\vegress_mode\x18\x04 \x01(\tR\n" +
 	"egressMode\x12\x10\n" +
-	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\xd7\x06\n" +
+	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\x8d\a\n" +
 	"\x03VIP\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -5590,7 +5798,17 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x05mptcp\x18\x19 \x01(\bR\x05mptcp\x12.\n" +
 	"\aserving\x18\x1a \x01(\x0e2\x14.fairlead.v1.ServingR\aserving\x12\x14\n" +
 	"\x05steer\x18\x1b \x01(\tR\x05steer\x12\x1c\n" +
-	"\thandshake\x18$ \x01(\tR\thandshake\"\xb6\x03\n" +
+	"\thandshake\x18$ \x01(\tR\thandshake\x124\n" +
+	"\tmigration\x18) \x01(\v2\x16.fairlead.v1.MigrationR\tmigration\"\xc3\x01\n" +
+	"\tMigration\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x14\n" +
+	"\x05stage\x18\x02 \x01(\tR\x05stage\x12-\n" +
+	"\x13stage_since_unix_ms\x18\x03 \x01(\x03R\x10stageSinceUnixMs\x12\x1d\n" +
+	"\aearlier\x18\x04 \x01(\x04H\x00R\aearlier\x88\x01\x01\x12\x18\n" +
+	"\aentered\x18\x05 \x01(\x04R\aentered\x12\x18\n" +
+	"\alacking\x18\x06 \x01(\tR\alackingB\n" +
+	"\n" +
+	"\b_earlier\"\xb6\x03\n" +
 	"\aBuckets\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x1e\n" +
 	"\n" +
@@ -5716,17 +5934,25 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x11assignment_digest\x18\x04 \x01(\fR\x10assignmentDigest\"\x10\n" +
 	"\x0eGetLiveRequest\";\n" +
 	"\x0fGetLiveResponse\x12(\n" +
-	"\x04vips\x18\x01 \x03(\v2\x14.fairlead.v1.LiveVIPR\x04vips\"\xa6\x01\n" +
+	"\x04vips\x18\x01 \x03(\v2\x14.fairlead.v1.LiveVIPR\x04vips\"\xd1\x01\n" +
 	"\aLiveVIP\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
 	"\x04slot\x18\x03 \x01(\rR\x04slot\x12\x16\n" +
 	"\x06server\x18\x04 \x01(\tR\x06server\x12.\n" +
 	"\x06epochs\x18\x05 \x03(\v2\x16.fairlead.v1.EpochLiveR\x06epochs\x12\x1b\n" +
-	"\tno_cookie\x18\x06 \x01(\x04R\bnoCookie\"C\n" +
+	"\tno_cookie\x18\x06 \x01(\x04R\bnoCookie\x12\x1d\n" +
+	"\aearlier\x18\a \x01(\x04H\x00R\aearlier\x88\x01\x01B\n" +
+	"\n" +
+	"\b_earlier\"C\n" +
 	"\tEpochLive\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12 \n" +
-	"\vconnections\x18\x02 \x01(\x04R\vconnections\")\n" +
+	"\vconnections\x18\x02 \x01(\x04R\vconnections\"&\n" +
+	"\rGetHadRequest\x12\x15\n" +
+	"\x06vip_id\x18\x01 \x01(\rR\x05vipId\"a\n" +
+	"\x0eGetHadResponse\x12 \n" +
+	"\vconnections\x18\x01 \x01(\fR\vconnections\x12-\n" +
+	"\x12assignment_version\x18\x02 \x01(\x04R\x11assignmentVersion\")\n" +
 	"\x11GetServingRequest\x12\x14\n" +
 	"\x05owned\x18\x01 \x01(\bR\x05owned\"p\n" +
 	"\x12GetServingResponse\x12+\n" +
@@ -5819,13 +6045,14 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eHEALTH_UNKNOWN\x10\x01\x12\r\n" +
 	"\tHEALTH_UP\x10\x02\x12\x0f\n" +
-	"\vHEALTH_DOWN\x10\x032\x85\t\n" +
+	"\vHEALTH_DOWN\x10\x032\xcd\t\n" +
 	"\bFairlead\x12^\n" +
 	"\x0eGetConnections\x12\".fairlead.v1.GetConnectionsRequest\x1a#.fairlead.v1.GetConnectionsResponse\"\x03\x90\x02\x01\x12O\n" +
 	"\tGetStatus\x12\x1d.fairlead.v1.GetStatusRequest\x1a\x1e.fairlead.v1.GetStatusResponse\"\x03\x90\x02\x01\x12[\n" +
 	"\rGetAssignment\x12!.fairlead.v1.GetAssignmentRequest\x1a\".fairlead.v1.GetAssignmentResponse\"\x03\x90\x02\x01\x12I\n" +
 	"\aGetTime\x12\x1b.fairlead.v1.GetTimeRequest\x1a\x1c.fairlead.v1.GetTimeResponse\"\x03\x90\x02\x01\x12I\n" +
-	"\aGetLive\x12\x1b.fairlead.v1.GetLiveRequest\x1a\x1c.fairlead.v1.GetLiveResponse\"\x03\x90\x02\x01\x12R\n" +
+	"\aGetLive\x12\x1b.fairlead.v1.GetLiveRequest\x1a\x1c.fairlead.v1.GetLiveResponse\"\x03\x90\x02\x01\x12F\n" +
+	"\x06GetHad\x12\x1a.fairlead.v1.GetHadRequest\x1a\x1b.fairlead.v1.GetHadResponse\"\x03\x90\x02\x01\x12R\n" +
 	"\n" +
 	"GetServing\x12\x1e.fairlead.v1.GetServingRequest\x1a\x1f.fairlead.v1.GetServingResponse\"\x03\x90\x02\x01\x12X\n" +
 	"\fAwaitServing\x12 .fairlead.v1.AwaitServingRequest\x1a!.fairlead.v1.AwaitServingResponse\"\x03\x90\x02\x01\x12O\n" +
@@ -5851,7 +6078,7 @@ func file_fairlead_proto_rawDescGZIP() []byte {
 }
 
 var file_fairlead_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_fairlead_proto_goTypes = []any{
 	(Role)(0),                      // 0: fairlead.v1.Role
 	(Serving)(0),                   // 1: fairlead.v1.Serving
@@ -5882,62 +6109,65 @@ var file_fairlead_proto_goTypes = []any{
 	(*Flows)(nil),                  // 26: fairlead.v1.Flows
 	(*Interface)(nil),              // 27: fairlead.v1.Interface
 	(*VIP)(nil),                    // 28: fairlead.v1.VIP
-	(*Buckets)(nil),                // 29: fairlead.v1.Buckets
-	(*Slot)(nil),                   // 30: fairlead.v1.Slot
-	(*NextHop)(nil),                // 31: fairlead.v1.NextHop
-	(*Counters)(nil),               // 32: fairlead.v1.Counters
-	(*Reason)(nil),                 // 33: fairlead.v1.Reason
-	(*Clock)(nil),                  // 34: fairlead.v1.Clock
-	(*Limit)(nil),                  // 35: fairlead.v1.Limit
-	(*Peer)(nil),                   // 36: fairlead.v1.Peer
-	(*Sharing)(nil),                // 37: fairlead.v1.Sharing
-	(*SharingPeer)(nil),            // 38: fairlead.v1.SharingPeer
-	(*GetAssignmentRequest)(nil),   // 39: fairlead.v1.GetAssignmentRequest
-	(*GetAssignmentResponse)(nil),  // 40: fairlead.v1.GetAssignmentResponse
-	(*GetTimeRequest)(nil),         // 41: fairlead.v1.GetTimeRequest
-	(*GetTimeResponse)(nil),        // 42: fairlead.v1.GetTimeResponse
-	(*GetLiveRequest)(nil),         // 43: fairlead.v1.GetLiveRequest
-	(*GetLiveResponse)(nil),        // 44: fairlead.v1.GetLiveResponse
-	(*LiveVIP)(nil),                // 45: fairlead.v1.LiveVIP
-	(*EpochLive)(nil),              // 46: fairlead.v1.EpochLive
-	(*GetServingRequest)(nil),      // 47: fairlead.v1.GetServingRequest
-	(*GetServingResponse)(nil),     // 48: fairlead.v1.GetServingResponse
-	(*ServingVIP)(nil),             // 49: fairlead.v1.ServingVIP
-	(*AwaitServingRequest)(nil),    // 50: fairlead.v1.AwaitServingRequest
-	(*AwaitServingResponse)(nil),   // 51: fairlead.v1.AwaitServingResponse
-	(*EndedListener)(nil),          // 52: fairlead.v1.EndedListener
-	(*GetChainsRequest)(nil),       // 53: fairlead.v1.GetChainsRequest
-	(*GetChainsResponse)(nil),      // 54: fairlead.v1.GetChainsResponse
-	(*DrainSwitchRequest)(nil),     // 55: fairlead.v1.DrainSwitchRequest
-	(*DrainSwitchResponse)(nil),    // 56: fairlead.v1.DrainSwitchResponse
-	(*UnlockSwitchRequest)(nil),    // 57: fairlead.v1.UnlockSwitchRequest
-	(*UnlockSwitchResponse)(nil),   // 58: fairlead.v1.UnlockSwitchResponse
-	(*ShareFlowsRequest)(nil),      // 59: fairlead.v1.ShareFlowsRequest
-	(*ShareFlowsResponse)(nil),     // 60: fairlead.v1.ShareFlowsResponse
-	(*GetFlowsRequest)(nil),        // 61: fairlead.v1.GetFlowsRequest
-	(*GetFlowsResponse)(nil),       // 62: fairlead.v1.GetFlowsResponse
-	(*Seats)(nil),                  // 63: fairlead.v1.Seats
-	(*GetConnectionsRequest)(nil),  // 64: fairlead.v1.GetConnectionsRequest
-	(*ReloadRequest)(nil),          // 65: fairlead.v1.ReloadRequest
-	(*GetConnectionsResponse)(nil), // 66: fairlead.v1.GetConnectionsResponse
-	(*ReloadResponse)(nil),         // 67: fairlead.v1.ReloadResponse
+	(*Migration)(nil),              // 29: fairlead.v1.Migration
+	(*Buckets)(nil),                // 30: fairlead.v1.Buckets
+	(*Slot)(nil),                   // 31: fairlead.v1.Slot
+	(*NextHop)(nil),                // 32: fairlead.v1.NextHop
+	(*Counters)(nil),               // 33: fairlead.v1.Counters
+	(*Reason)(nil),                 // 34: fairlead.v1.Reason
+	(*Clock)(nil),                  // 35: fairlead.v1.Clock
+	(*Limit)(nil),                  // 36: fairlead.v1.Limit
+	(*Peer)(nil),                   // 37: fairlead.v1.Peer
+	(*Sharing)(nil),                // 38: fairlead.v1.Sharing
+	(*SharingPeer)(nil),            // 39: fairlead.v1.SharingPeer
+	(*GetAssignmentRequest)(nil),   // 40: fairlead.v1.GetAssignmentRequest
+	(*GetAssignmentResponse)(nil),  // 41: fairlead.v1.GetAssignmentResponse
+	(*GetTimeRequest)(nil),         // 42: fairlead.v1.GetTimeRequest
+	(*GetTimeResponse)(nil),        // 43: fairlead.v1.GetTimeResponse
+	(*GetLiveRequest)(nil),         // 44: fairlead.v1.GetLiveRequest
+	(*GetLiveResponse)(nil),        // 45: fairlead.v1.GetLiveResponse
+	(*LiveVIP)(nil),                // 46: fairlead.v1.LiveVIP
+	(*EpochLive)(nil),              // 47: fairlead.v1.EpochLive
+	(*GetHadRequest)(nil),          // 48: fairlead.v1.GetHadRequest
+	(*GetHadResponse)(nil),         // 49: fairlead.v1.GetHadResponse
+	(*GetServingRequest)(nil),      // 50: fairlead.v1.GetServingRequest
+	(*GetServingResponse)(nil),     // 51: fairlead.v1.GetServingResponse
+	(*ServingVIP)(nil),             // 52: fairlead.v1.ServingVIP
+	(*AwaitServingRequest)(nil),    // 53: fairlead.v1.AwaitServingRequest
+	(*AwaitServingResponse)(nil),   // 54: fairlead.v1.AwaitServingResponse
+	(*EndedListener)(nil),          // 55: fairlead.v1.EndedListener
+	(*GetChainsRequest)(nil),       // 56: fairlead.v1.GetChainsRequest
+	(*GetChainsResponse)(nil),      // 57: fairlead.v1.GetChainsResponse
+	(*DrainSwitchRequest)(nil),     // 58: fairlead.v1.DrainSwitchRequest
+	(*DrainSwitchResponse)(nil),    // 59: fairlead.v1.DrainSwitchResponse
+	(*UnlockSwitchRequest)(nil),    // 60: fairlead.v1.UnlockSwitchRequest
+	(*UnlockSwitchResponse)(nil),   // 61: fairlead.v1.UnlockSwitchResponse
+	(*ShareFlowsRequest)(nil),      // 62: fairlead.v1.ShareFlowsRequest
+	(*ShareFlowsResponse)(nil),     // 63: fairlead.v1.ShareFlowsResponse
+	(*GetFlowsRequest)(nil),        // 64: fairlead.v1.GetFlowsRequest
+	(*GetFlowsResponse)(nil),       // 65: fairlead.v1.GetFlowsResponse
+	(*Seats)(nil),                  // 66: fairlead.v1.Seats
+	(*GetConnectionsRequest)(nil),  // 67: fairlead.v1.GetConnectionsRequest
+	(*ReloadRequest)(nil),          // 68: fairlead.v1.ReloadRequest
+	(*GetConnectionsResponse)(nil), // 69: fairlead.v1.GetConnectionsResponse
+	(*ReloadResponse)(nil),         // 70: fairlead.v1.ReloadResponse
 }
 var file_fairlead_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.GetStatusResponse.role:type_name -> fairlead.v1.Role
 	27, // 1: fairlead.v1.GetStatusResponse.interfaces:type_name -> fairlead.v1.Interface
 	28, // 2: fairlead.v1.GetStatusResponse.vips:type_name -> fairlead.v1.VIP
-	33, // 3: fairlead.v1.GetStatusResponse.reasons:type_name -> fairlead.v1.Reason
-	34, // 4: fairlead.v1.GetStatusResponse.clock:type_name -> fairlead.v1.Clock
-	35, // 5: fairlead.v1.GetStatusResponse.limits:type_name -> fairlead.v1.Limit
-	36, // 6: fairlead.v1.GetStatusResponse.peers:type_name -> fairlead.v1.Peer
-	37, // 7: fairlead.v1.GetStatusResponse.sharing:type_name -> fairlead.v1.Sharing
+	34, // 3: fairlead.v1.GetStatusResponse.reasons:type_name -> fairlead.v1.Reason
+	35, // 4: fairlead.v1.GetStatusResponse.clock:type_name -> fairlead.v1.Clock
+	36, // 5: fairlead.v1.GetStatusResponse.limits:type_name -> fairlead.v1.Limit
+	37, // 6: fairlead.v1.GetStatusResponse.peers:type_name -> fairlead.v1.Peer
+	38, // 7: fairlead.v1.GetStatusResponse.sharing:type_name -> fairlead.v1.Sharing
 	26, // 8: fairlead.v1.GetStatusResponse.flows:type_name -> fairlead.v1.Flows
 	21, // 9: fairlead.v1.GetStatusResponse.switch:type_name -> fairlead.v1.Switch
 	11, // 10: fairlead.v1.GetStatusResponse.router:type_name -> fairlead.v1.Router
 	19, // 11: fairlead.v1.GetStatusResponse.steered:type_name -> fairlead.v1.Steered
 	8,  // 12: fairlead.v1.GetStatusResponse.bgp:type_name -> fairlead.v1.BGP
 	6,  // 13: fairlead.v1.GetStatusResponse.l2:type_name -> fairlead.v1.L2
-	63, // 14: fairlead.v1.GetStatusResponse.seats:type_name -> fairlead.v1.Seats
+	66, // 14: fairlead.v1.GetStatusResponse.seats:type_name -> fairlead.v1.Seats
 	7,  // 15: fairlead.v1.L2.addresses:type_name -> fairlead.v1.L2Address
 	9,  // 16: fairlead.v1.BGP.neighbours:type_name -> fairlead.v1.BGPNeighbour
 	10, // 17: fairlead.v1.BGP.addresses:type_name -> fairlead.v1.BGPAddress
@@ -5952,53 +6182,56 @@ var file_fairlead_proto_depIdxs = []int32{
 	22, // 26: fairlead.v1.Switch.corrections:type_name -> fairlead.v1.SwitchCorrections
 	1,  // 27: fairlead.v1.SwitchHost.state:type_name -> fairlead.v1.Serving
 	25, // 28: fairlead.v1.SwitchHost.previous_of:type_name -> fairlead.v1.SwitchForwarding
-	30, // 29: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
-	32, // 30: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
-	29, // 31: fairlead.v1.VIP.buckets:type_name -> fairlead.v1.Buckets
+	31, // 29: fairlead.v1.VIP.slots:type_name -> fairlead.v1.Slot
+	33, // 30: fairlead.v1.VIP.counters:type_name -> fairlead.v1.Counters
+	30, // 31: fairlead.v1.VIP.buckets:type_name -> fairlead.v1.Buckets
 	1,  // 32: fairlead.v1.VIP.serving:type_name -> fairlead.v1.Serving
-	2,  // 33: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
-	3,  // 34: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
-	31, // 35: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
-	46, // 36: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
-	38, // 37: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
-	45, // 38: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
-	46, // 39: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
-	49, // 40: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
-	1,  // 41: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
-	52, // 42: fairlead.v1.AwaitServingResponse.ended:type_name -> fairlead.v1.EndedListener
-	64, // 43: fairlead.v1.Fairlead.GetConnections:input_type -> fairlead.v1.GetConnectionsRequest
-	4,  // 44: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
-	39, // 45: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
-	41, // 46: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
-	43, // 47: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
-	47, // 48: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
-	50, // 49: fairlead.v1.Fairlead.AwaitServing:input_type -> fairlead.v1.AwaitServingRequest
-	53, // 50: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
-	55, // 51: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
-	57, // 52: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
-	15, // 53: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
-	59, // 54: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
-	61, // 55: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
-	65, // 56: fairlead.v1.Fairlead.Reload:input_type -> fairlead.v1.ReloadRequest
-	66, // 57: fairlead.v1.Fairlead.GetConnections:output_type -> fairlead.v1.GetConnectionsResponse
-	5,  // 58: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
-	40, // 59: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
-	42, // 60: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
-	44, // 61: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
-	48, // 62: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
-	51, // 63: fairlead.v1.Fairlead.AwaitServing:output_type -> fairlead.v1.AwaitServingResponse
-	54, // 64: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
-	56, // 65: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
-	58, // 66: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
-	16, // 67: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
-	60, // 68: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
-	62, // 69: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
-	67, // 70: fairlead.v1.Fairlead.Reload:output_type -> fairlead.v1.ReloadResponse
-	57, // [57:71] is the sub-list for method output_type
-	43, // [43:57] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	29, // 33: fairlead.v1.VIP.migration:type_name -> fairlead.v1.Migration
+	2,  // 34: fairlead.v1.Slot.state:type_name -> fairlead.v1.SlotState
+	3,  // 35: fairlead.v1.Slot.health:type_name -> fairlead.v1.Health
+	32, // 36: fairlead.v1.Slot.next_hop:type_name -> fairlead.v1.NextHop
+	47, // 37: fairlead.v1.Counters.live:type_name -> fairlead.v1.EpochLive
+	39, // 38: fairlead.v1.Sharing.peers:type_name -> fairlead.v1.SharingPeer
+	46, // 39: fairlead.v1.GetLiveResponse.vips:type_name -> fairlead.v1.LiveVIP
+	47, // 40: fairlead.v1.LiveVIP.epochs:type_name -> fairlead.v1.EpochLive
+	52, // 41: fairlead.v1.GetServingResponse.vips:type_name -> fairlead.v1.ServingVIP
+	1,  // 42: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
+	55, // 43: fairlead.v1.AwaitServingResponse.ended:type_name -> fairlead.v1.EndedListener
+	67, // 44: fairlead.v1.Fairlead.GetConnections:input_type -> fairlead.v1.GetConnectionsRequest
+	4,  // 45: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
+	40, // 46: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
+	42, // 47: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
+	44, // 48: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
+	48, // 49: fairlead.v1.Fairlead.GetHad:input_type -> fairlead.v1.GetHadRequest
+	50, // 50: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
+	53, // 51: fairlead.v1.Fairlead.AwaitServing:input_type -> fairlead.v1.AwaitServingRequest
+	56, // 52: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
+	58, // 53: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
+	60, // 54: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
+	15, // 55: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
+	62, // 56: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
+	64, // 57: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
+	68, // 58: fairlead.v1.Fairlead.Reload:input_type -> fairlead.v1.ReloadRequest
+	69, // 59: fairlead.v1.Fairlead.GetConnections:output_type -> fairlead.v1.GetConnectionsResponse
+	5,  // 60: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
+	41, // 61: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
+	43, // 62: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
+	45, // 63: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
+	49, // 64: fairlead.v1.Fairlead.GetHad:output_type -> fairlead.v1.GetHadResponse
+	51, // 65: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
+	54, // 66: fairlead.v1.Fairlead.AwaitServing:output_type -> fairlead.v1.AwaitServingResponse
+	57, // 67: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
+	59, // 68: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
+	61, // 69: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
+	16, // 70: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
+	63, // 71: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
+	65, // 72: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
+	70, // 73: fairlead.v1.Fairlead.Reload:output_type -> fairlead.v1.ReloadResponse
+	59, // [59:74] is the sub-list for method output_type
+	44, // [44:59] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_fairlead_proto_init() }
@@ -6008,13 +6241,15 @@ func file_fairlead_proto_init() {
 	}
 	file_connections_proto_init()
 	file_reload_proto_init()
+	file_fairlead_proto_msgTypes[25].OneofWrappers = []any{}
+	file_fairlead_proto_msgTypes[42].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fairlead_proto_rawDesc), len(file_fairlead_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   59,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -119,6 +119,23 @@ __noinline __u64 fl_offset_at(struct xdp_md *ctx, const struct fl_host_vip *v, _
 	return o.ts | (__u64)o.owner << 32 | (__u64) !!o.microseconds << 40;
 }
 
+/* A SYN-ACK can be echoed for as long as it is retried; five minutes is above
+ * what any sane tcp_synack_retries gives. */
+#define FL_HANDSHAKE_MS 300000
+
+static __always_inline __u64 fl_monotonic_ms(void)
+{
+	return bpf_ktime_get_ns() / 1000000;
+}
+
+/* Whether an echo, less its socket's offset, is of a SYN-ACK that was sent unstamped. */
+static __always_inline _Bool fl_own_echo(const struct fl_host_vip *v, __u32 ms)
+{
+	__u32 now = fl_monotonic_ms();
+
+	return now - ms <= FL_HANDSHAKE_MS && (__s32)(ms - (__u32)v->stamp_since) >= 0;
+}
+
 /* What TSecr, `was` in the packet, is for the stack: in *is, also as in the
  * packet. 0: it is to be left alone. */
 static __always_inline _Bool fl_restored(struct xdp_md *ctx, const struct fl_host_control *c,
@@ -136,7 +153,7 @@ static __always_inline _Bool fl_restored(struct xdp_md *ctx, const struct fl_hos
 	}
 	cookie = (field << v->shift) + c->clock_base;
 	if (c->lookup || epoch != (v->stamp_epoch & 1) || v->flags & FL_HOST_VIP_OFFLOAD ||
-	    fl_host_told_vip(v)) {
+	    fl_host_told_vip(v) || fl_host_unstamps(v)) {
 		__u64 found = fl_offset_at(ctx, v, p->src[0], p->src[1],
 					   p->sport | (__u32)p->dport << 16);
 		__u32 owner = found >> 32 & 0xff;
@@ -144,6 +161,11 @@ static __always_inline _Bool fl_restored(struct xdp_md *ctx, const struct fl_hos
 		if (found >> 40)
 			return 0;
 		offset = found;
+		/* By chance its echo looks like one of ours. The stack takes the end of
+		 * its handshake with what it has sent alone. */
+		if (owner == FL_OWNER_REQUEST && fl_host_unstamps(v) &&
+		    fl_own_echo(v, echo - offset))
+			return 0;
 		if (owner == FL_OWNER_NONE) {
 			if (v->flags & FL_HOST_VIP_OFFLOAD) {
 				if (fl_echo_opens(hash, echo | (__u64)bpf_ntohl(tcp->ack_seq)
@@ -153,7 +175,8 @@ static __always_inline _Bool fl_restored(struct xdp_md *ctx, const struct fl_hos
 			}
 			fl_host_reason(FL_HOST_IN_NO_SOCKET, p->l3_len);
 		}
-		if (owner == FL_OWNER_TIME_WAIT && epoch != (v->stamp_epoch & 1))
+		if (owner == FL_OWNER_TIME_WAIT &&
+		    (epoch != (v->stamp_epoch & 1) || fl_host_unstamps(v)))
 			fl_remember_epoch(v, p, epoch);
 		/* What the client has seen, so that all that follows goes on by it:
 		 * a handshake's constant, TIME_WAIT's answers. */
@@ -213,11 +236,6 @@ static __always_inline int fl_restore(struct xdp_md *ctx, const struct fl_host_c
 
 /* ---- out ---------------------------------------------------------------- */
 
-static __always_inline __u64 fl_monotonic_ms(void)
-{
-	return bpf_ktime_get_ns() / 1000000;
-}
-
 /* The full time of a 32-bit millisecond reading that is not in the future. */
 static __always_inline __u64 fl_full_ms(__u64 now, __u32 ms)
 {
@@ -225,10 +243,6 @@ static __always_inline __u64 fl_full_ms(__u64 now, __u32 ms)
 
 	return (__s32)age < 0 ? now : now - age;
 }
-
-/* A SYN-ACK can be echoed for as long as it is retried; five minutes is above
- * what any sane tcp_synack_retries gives. */
-#define FL_HANDSHAKE_MS 300000
 
 /* When the SYN-ACK that ended this handshake was sent: the last packet's
  * TSecr less the offset, or TSecr itself after a SYN cookie (fl_restored
@@ -464,7 +478,8 @@ static __always_inline void fl_stamp_answer(struct __sk_buff *skb, struct fl_hos
 	case FL_OWNER_TIME_WAIT:
 		if (fl_out_is_cookie(c, v, p, o.ts))
 			return;
-		fl_time_wait_stamp(v, p, &s);
+		if (!fl_time_wait_stamp(v, p, &s))
+			return;
 		is = tsval - o.ts + c->clock_base;
 		break;
 	default:

@@ -80,6 +80,12 @@ static __always_inline __u32 fl_host_noted(const struct fl_host_vip *v, const __
 		       : 0;
 }
 
+/* Whether what is opened from stamp_since on gets no cookie. */
+static __always_inline _Bool fl_host_unstamps(const struct fl_host_vip *v)
+{
+	return v->stamp_epoch & FL_HOST_UNSTAMPS;
+}
+
 /* How a SYN-ACK sent at ms (CLOCK_MONOTONIC) is stamped; 0: not at all, since
  * this server had no slot then. See struct fl_host_vip. */
 static __always_inline _Bool fl_stamp_at(const struct fl_host_vip *v, __u64 ms, struct fl_stamp *s)
@@ -93,6 +99,8 @@ static __always_inline _Bool fl_stamp_at(const struct fl_host_vip *v, __u64 ms, 
 		s->slot = v->old_slot;
 	}
 	s->epoch = v->stamp_epoch & 1;
+	if (fl_host_unstamps(v))
+		return ms < v->stamp_since;
 	if (ms < v->stamp_since && v->epochs >> other & 1)
 		s->epoch = other;
 	return 1;
@@ -142,9 +150,10 @@ static __always_inline void fl_remember_epoch(const struct fl_host_vip *v,
 }
 
 /* The parity that a TIME_WAIT connection was stamped under: what its client
- * showed last (fl_remember_epoch), else today's. */
-static __always_inline void fl_time_wait_stamp(const struct fl_host_vip *v,
-					       const struct fl_host_packet *p, struct fl_stamp *s)
+ * showed last (fl_remember_epoch), else today's. 0: it was not stamped, as far as its
+ * client has shown. */
+static __always_inline _Bool fl_time_wait_stamp(const struct fl_host_vip *v,
+						const struct fl_host_packet *p, struct fl_stamp *s)
 {
 	struct fl_tuple t = {
 		.addr = { p->dst[0], p->dst[1] },
@@ -156,11 +165,14 @@ static __always_inline void fl_time_wait_stamp(const struct fl_host_vip *v,
 
 	s->slot = v->slot;
 	s->epoch = v->stamp_epoch & 1;
-	if (v->epochs == 3) {
+	if (v->epochs == 3 || fl_host_unstamps(v)) {
 		parity = bpf_map_lookup_elem(&old_epochs, &t);
 		if (parity)
 			s->epoch = *parity & 1;
+		else if (fl_host_unstamps(v))
+			return 0;
 	}
+	return 1;
 }
 
 #endif

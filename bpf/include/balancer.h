@@ -19,6 +19,9 @@ enum fl_lb_constants {
 	FL_OUTER_TTL = 64,
 	FL_TIER_ONE = 0xff,       /* fl_vip.tier of a balancer of tier one */
 	FL_TIER_SOURCES = 64,     /* entries of `tier_sources` */
+	/* fl_vip.scheme of one with cookies that migrates (FL_VIP_MIGRATES): so others
+	 * need not look at a flag. */
+	FL_MIGRATES = 0x80,
 	FL_SEAT_ANY = 0xfff,      /* a seat's slot while its connection has shown none */
 	/* The first of the 2^14 source ports, the ephemeral ones, that the hash
 	 * chooses among. */
@@ -44,7 +47,7 @@ struct fl_vip {
 	                     * whatever the scheme */
 	__u32 hash_table;   /* first entry of the consistent hash */
 	__u32 hash_size;    /* its rows, anchor's capacity or buckets; 0: no server */
-	__u8 scheme;        /* enum fl_scheme */
+	__u8 scheme;        /* enum fl_scheme, or FL_MIGRATES */
 	__u8 policy;        /* enum fl_policy */
 	__u8 flags;         /* enum fl_vip_flags */
 	__u8 epochs;        /* bit e&1: cookies of that epoch are decoded */

@@ -53,6 +53,9 @@ enum fl_vip_flags {
 	                                 * were, which no bit of theirs foresees */
 	FL_VIP_JOIN = 1 << 6,           /* of an address's own entry, which then is like
 	                                 * the MPTCP VIP's: joins are served, FL_JOIN_* */
+	FL_VIP_MIGRATES = 1 << 7,       /* schemes with cookies: an entry of the flow table
+	                                 * counts more than a cookie, as connections live
+	                                 * that were opened under another scheme */
 };
 
 /* Two kinds of entries stand in the VIP table beside the services, so that

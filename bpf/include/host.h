@@ -21,6 +21,10 @@ enum fl_host_constants {
 	/* A handshake that the programs answered must be over within so many ms. A
 	 * power of two: without timestamps time is counted in halves of it. */
 	FL_OFFLOAD_MS = 32768,
+	/* In fl_host_vip.stamp_epoch: handshakes whose SYN-ACK was sent at stamp_since
+	 * or later are not stamped, as the VIP migrates to a scheme without cookies.
+	 * Earlier ones, and their connections, are as ever. */
+	FL_HOST_UNSTAMPS = 2,
 	/* Buckets of `host_opened`. */
 	FL_OPENED_BUCKETS = 65536,
 };
@@ -33,7 +37,8 @@ enum fl_host_constants {
  * What a handshake is stamped with is a function of the time at which its
  * SYN-ACK was sent, and of nothing else: from slot_since on under slot,
  * before it under old_slot (or not at all where there is none); from
- * stamp_since on under stamp_epoch, before it under the other epoch. The
+ * stamp_since on under stamp_epoch, before it under the other epoch (or, with
+ * FL_HOST_UNSTAMPS, from then on not at all, before it under stamp_epoch). The
  * client echoes that time, so whoever sees the third packet of the handshake
  * knows how the second was stamped. */
 struct fl_host_vip {
@@ -46,7 +51,8 @@ struct fl_host_vip {
 	__u16 slot;         /* this server's slot */
 	__u16 old_slot;     /* one that it had before, still forwarded; or FL_NO_SLOT */
 	__u8 epochs;        /* as in fl_vip */
-	__u8 stamp_epoch;   /* 0 or 1: new connections are stamped under this one */
+	__u8 stamp_epoch;   /* 0 or 1: new connections are stamped under this one; and
+	                     * FL_HOST_UNSTAMPS */
 	__u8 shift;
 	__u8 scheme;        /* FL_SCHEME_CHEETAH and _STATEFUL stamp, BEAMER and FAILD
 	                     * ask who owns a connection (bpf/host/own.h) */

@@ -16,8 +16,15 @@
 static __always_inline int fl_scheme_says(const struct fl_vip *v, const struct fl_lb_packet *p,
 					  struct fl_way *w, __u32 now)
 {
+	int reason;
+
 	/* Cheetah's first: its packets come without any other work. */
 	switch (__builtin_expect(v->scheme, FL_SCHEME_CHEETAH)) {
+	case FL_MIGRATES:
+		reason = fl_cheetah_migrates(v, p, w, now);
+		if (reason)
+			return reason;
+		/* fall through */
 	case FL_SCHEME_CHEETAH:
 	case FL_SCHEME_CHEETAH_STATEFUL:
 		return fl_cheetah(v, p, w, now);

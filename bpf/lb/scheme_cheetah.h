@@ -8,10 +8,14 @@
  *        └─▶ by the hash, with entries, as in scheme jet
  *
  * What carries a bad cookie was opened by the policy, so that no entry knows it,
- * and goes to the server that holds. */
+ * and goes to the server that holds.
+ *
+ * While the VIP migrates, an entry is asked for before all this: what was opened under
+ * another scheme has none of our cookies, but its timestamp looks like one by chance. */
 #ifndef FAIRLEAD_LB_SCHEME_CHEETAH_H
 #define FAIRLEAD_LB_SCHEME_CHEETAH_H
 
+#include "by_hash.h"
 #include "carrier.h"
 #include "policy.h"
 #include "seats.h"
@@ -72,6 +76,32 @@ static __always_inline __u32 fl_cheetah_asks(const struct fl_vip *v, const struc
 	    p->carried == FL_CARRIED_NONE && p->flags & FL_TCP_RST)
 		return FL_ASK_RST;
 	return p->carried == FL_CARRIED_CUT ? FL_ASK_ICMP : 0;
+}
+
+/* Where the flow table says: a reason, with w's line. FL_CONTINUE: by the hash, under
+ * w->rules, as what is opened by the hash, or has an entry that is not to be followed,
+ * gets one. 0: it says nothing. */
+static __always_inline int fl_cheetah_migrates(const struct fl_vip *v, const struct fl_lb_packet *p,
+					       struct fl_way *w, __u32 now)
+{
+	bool tcp = p->proto == IPPROTO_TCP;
+	__u32 seen = fl_seen(p, now), event;
+	int found;
+
+	if (p->carried != FL_CARRIED_WHOLE) /* by the hash, with entries, as ever */
+		return 0;
+	w->rules = FL_FORWARD_NEW | FL_RULE_TRACKS;
+	if (p->opens && v->policy == FL_POLICY_HASH)
+		return FL_CONTINUE;
+	w->hash = fl_flow_hash(v, p);
+	event = fl_event_of(seen, tcp && p->kind == FL_KIND_SEGMENT, p->opens);
+	found = fl_flow_touch(v, fl_flow_key(v, p, w->hash), seen & 0xffff, event, tcp);
+	if (found >= 0 && fl_way_to(w, v, found)) {
+		if (p->kind == FL_KIND_QUOTE)
+			return FL_FORWARD_ICMP;
+		return p->opens ? FL_FORWARD_NEW : FL_KNOWN;
+	}
+	return p->opens && found == FL_FLOW_STALE ? FL_CONTINUE : 0;
 }
 
 static __always_inline int fl_cheetah(const struct fl_vip *v, const struct fl_lb_packet *p,

@@ -116,7 +116,10 @@ type vipView struct {
 	slots   map[uint32]*slotView
 	total   fairleadv1.Counters
 	open    bool // fail-open somewhere
-	chains  []chainView
+	// earlier is how many connections live that were opened before the VIP's migration,
+	// at agents that say so.
+	earlier, saying uint64
+	chains          []chainView
 	// balancers that answered: without one nothing was counted.
 	balancers int
 }
@@ -198,6 +201,9 @@ func statusOf(v *controller.VIP) *fairleadv1.VIP {
 		Scheme: string(v.Scheme), Policy: string(v.Policy), Forwarding: string(v.Forwarding), Hash: string(v.Hash), HashRows: uint32(v.HashRows),
 		Capacity: uint32(v.Capacity), Horizon: uint32(v.Horizon), WarmUpMs: uint64(v.WarmUp.Milliseconds()), Share: v.Share, Mptcp: v.MPTCP,
 		Handshake: v.Handshakes()}
+	if m := v.Migration; m != nil {
+		out.Migration = &fairleadv1.Migration{From: string(m.From.Scheme), Stage: string(m.Stage), StageSinceUnixMs: m.Since.UnixMilli()}
+	}
 	if v.Bucketed() {
 		out.Buckets = &fairleadv1.Buckets{Count: uint32(v.Buckets.Len()), Generation: v.Buckets.Generation, ChainTimeMs: uint64(v.ChainTime.Milliseconds())}
 	}
@@ -227,6 +233,9 @@ func (view *vipView) add(s *fairleadv1.GetStatusResponse, v *fairleadv1.VIP) {
 		view.total.SeatFull += v.Counters.GetSeatFull()
 		view.total.SeatWrong += v.Counters.GetSeatWrong()
 	} else {
+		if v.Migration != nil && v.Migration.Earlier != nil {
+			view.earlier, view.saying = view.earlier+*v.Migration.Earlier, view.saying+1
+		}
 		view.total.HandshakesAnswered += v.Counters.GetHandshakesAnswered()
 		view.total.HandshakesOpened += v.Counters.GetHandshakesOpened()
 		view.total.HandshakesStack += v.Counters.GetHandshakesStack()
@@ -301,7 +310,7 @@ func (view *vipView) print(w io.Writer) {
 			view.total.NewConnections, view.total.Fallback, view.total.BadCookies, view.total.Dropped)
 		flows = flowLine(v, &view.total)
 	}
-	for _, line := range append([]string{counted, hashLine(v), flows, handshakeLine(v, &view.total), seatLine(v, &view.total)}, view.bucketLines(time.Now())...) {
+	for _, line := range append([]string{counted, hashLine(v), flows, handshakeLine(v, &view.total), seatLine(v, &view.total), view.migrationLine()}, view.bucketLines(time.Now())...) {
 		if line != "" {
 			fmt.Fprintln(w, line)
 		}
@@ -330,6 +339,22 @@ func (view *vipView) print(w io.Writer) {
 		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", n, s.slot.Server, s.slot.Address, s.slot.Weight,
 			s.stateWord(), s.healthWord(), s.takesWord(), s.hopWord(), live, counters)
 	}
+}
+
+// migrationLine is how far the VIP's migration is.
+func (view *vipView) migrationLine() string {
+	m := view.vip.Migration
+	if m == nil {
+		return ""
+	}
+	if m.From == "" {
+		return fmt.Sprintf("came %s ago to servers that had %d connections, which are kept", since(m.StageSinceUnixMs), m.Entered)
+	}
+	line := fmt.Sprintf("migrates from scheme %s: stage %s since %s", m.From, m.Stage, since(m.StageSinceUnixMs))
+	if view.saying > 0 {
+		line += fmt.Sprintf(", connections of before that live: %d", view.earlier)
+	}
+	return line
 }
 
 // handshakeLine is what became of offloaded handshakes.

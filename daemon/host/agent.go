@@ -47,6 +47,7 @@ func role(h *agent, open func(*member.Member) (member.Opened, error)) member.Rol
 type agent struct {
 	name    string
 	agent   *host.Agent
+	had     hads
 	answers *answers
 	// life ends when the daemon is told to end; part ends it.
 	life context.Context
@@ -78,13 +79,22 @@ func (h *agent) open(m *member.Member) (o member.Opened, err error) {
 	if err != nil {
 		return o, err
 	}
+	h.had.list = h.agent.Connections
 	h.answers = openAnswers(m.Config, m.Log)
 	return member.Opened{Plane: h, Clock: h.agent, PinDir: h.agent.Status().PinDir, Fabric: h.answers.read}, nil
 }
 
 // Apply implements member.Plane.
 func (h *agent) Apply(a *controller.Assignment) (time.Time, error) {
-	return time.Time{}, h.agent.Apply(a)
+	before := h.agent.VIPs()
+	err := h.agent.Apply(a.AtAgents())
+	if err == nil {
+		// Behind the flip: whatever is not on the list is as the new scheme has it.
+		if err = h.had.follow(a, h.name, func(vip uint32) bool { return !before[vip] }); err != nil {
+			err = fmt.Errorf("version %d is %w: %w", a.Version, controller.ErrInForce, err)
+		}
+	}
+	return time.Time{}, err
 }
 
 // Run implements member.Plane.
@@ -116,8 +126,12 @@ func (h *agent) live(a *controller.Assignment) ([]*fairleadv1.LiveVIP, error) {
 			continue
 		}
 		if i := slotInUse(v.Slots, func(s controller.Slot) (bool, bool) { return s.Server == h.name, s.State == controller.Resting }); i >= 0 {
+			earlier, err := h.had.earlier(v)
+			if err != nil {
+				return nil, err
+			}
 			out = append(out, &fairleadv1.LiveVIP{Id: v.ID, Name: v.Name, Slot: uint32(v.Slots[i].Number), Server: h.name,
-				Epochs: epochs(n), NoCookie: n.NoCookie})
+				Epochs: epochs(n), NoCookie: n.NoCookie, Earlier: earlier})
 		}
 	}
 	return out, nil
@@ -208,6 +222,11 @@ func (h *agent) Describe(a *controller.Assignment, s *fairleadv1.GetStatusRespon
 		if i >= 0 {
 			v.Slots[i].Packets, v.Slots[i].Bytes = v.Counters.Packets, v.Counters.Bytes
 			v.Slots[i].Connections = int64(total)
+		}
+		if vip := a.ByID(v.Id); vip != nil && v.Migration != nil {
+			if v.Migration.Earlier, err = h.had.earlier(vip); err != nil {
+				return err
+			}
 		}
 		h.describeChains(v, i, kernel, serving)
 	}

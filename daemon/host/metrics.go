@@ -18,9 +18,10 @@ var (
 	mVIPPeersAway  = daemon.Gauge("vip_peers_unresolved", "Other servers of the VIP to which packets cannot be passed on at present (host only).", "vip")
 	mVIPOwned      = daemon.Gauge("vip_owned_buckets", "Buckets of which the server owns connections (host only).", "vip")
 	mVIPServing    = daemon.Gauge("vip_serving", "1 for what the agent says of its server: up, down or disabled (host only).", "vip", "state")
+	mVIPEarlier    = daemon.Gauge("vip_migration_earlier", "Live connections that were opened before the VIP's migration began; only while it migrates (host only).", "vip")
 	mVIPHandshakes = daemon.Counter("vip_handshakes_total", "Offloaded handshakes: answered (SYNs), opened (ended by their clients), stack (SYNs left to the stack), and of these mptcp (its listener is MPTCP's; host only).", "vip", "what")
 
-	families = []daemon.Metric{mVIPOut, mVIPOutBytes, mVIPLive, mVIPSeen, mVIPPeersAway, mVIPOwned, mVIPServing, mVIPHandshakes}
+	families = []daemon.Metric{mVIPOut, mVIPOutBytes, mVIPLive, mVIPSeen, mVIPPeersAway, mVIPOwned, mVIPServing, mVIPEarlier, mVIPHandshakes}
 )
 
 // emit emits what of a status only a host's has.
@@ -39,6 +40,9 @@ func emit(emit daemon.Emitter, s *fairleadv1.GetStatusResponse) {
 		}
 		for e, connections := range live {
 			emit(mVIPLive, float64(connections), v.Name, strconv.FormatUint(uint64(e), 10))
+		}
+		if v.Migration != nil && v.Migration.Earlier != nil {
+			emit(mVIPEarlier, float64(*v.Migration.Earlier), v.Name)
 		}
 		if v.Handshake == vip.HandshakeOffload {
 			for what, count := range map[string]uint64{"answered": n.HandshakesAnswered, "opened": n.HandshakesOpened, "stack": n.HandshakesStack, "mptcp": n.HandshakesMptcp} {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,6 +70,7 @@ type balancer struct {
 	owners *ownerWatch
 	agents *member.Agents
 	share  *sharer
+	moves  *migrator
 	steer  *steerWatch // nil: nothing can be steered
 }
 
@@ -96,6 +98,8 @@ func (b *balancer) open(m *member.Member) (o member.Opened, err error) {
 	b.agents = member.NewAgents(m.Log, m.Config.TLS)
 	b.agents.Ended, b.agents.Gone = b.checks.Ended, b.checks.Ask
 	b.share = newSharer(m.Log, m.Name, b.lb, func() bool { return shares(m.Assignment()) })
+	b.moves = newMigrator(m.Log, m.Config.TLS, b.lb)
+	b.moves.again = b.again
 	b.remember()
 	o = member.Opened{Plane: b, Clock: b.lb, PinDir: b.lb.PinDir(), Chains: chains{b}, Peers: b.share, Changed: b.wake, Starting: b.starting}
 	if b.steer != nil {
@@ -169,10 +173,17 @@ func (b *balancer) again() {
 	daemon.Poke(b.wake)
 }
 
-// Apply takes servers that are down out of the tables; they keep their slots.
+// Apply takes servers that are down out of the tables; they keep their slots. Of VIPs that
+// migrate it first enters what servers have (migrator).
 func (b *balancer) Apply(a *controller.Assignment) (due time.Time, err error) {
+	if b.begun {
+		if err := b.moves.collect(context.Background(), a); err != nil && relies(a) {
+			return due, err
+		}
+	}
+	b.moves.follow(a)
 	began := time.Now()
-	a = a.At(b.tier)
+	a = b.moves.arrive(context.Background(), a.At(b.tier), b.lb.Has).AtBalancers()
 	if !b.begun {
 		b.recall(a)
 	}
@@ -199,6 +210,13 @@ func (b *balancer) Apply(a *controller.Assignment) (due time.Time, err error) {
 		b.steer.follow(a)
 	}
 	return due, nil
+}
+
+// relies: a has a VIP whose next version relies on what is collected for this one.
+func relies(a *controller.Assignment) bool {
+	return slices.ContainsFunc(a.VIPs, func(v controller.VIP) bool {
+		return v.Migration != nil && v.Migration.Stage == controller.StageCollect
+	})
 }
 
 // applied says what the tables go by now. What checks said while they were filled,
@@ -296,6 +314,7 @@ func (b *balancer) Run(ctx context.Context) error {
 	g.Go(func() error { return b.agents.Run(ctx) })
 	g.Go(func() error { return b.share.run(ctx) })
 	g.Go(func() error { return b.keepHealth(ctx) })
+	g.Go(func() error { return b.moves.run(ctx) })
 	if b.steer != nil {
 		g.Go(func() error { return b.steer.run(ctx) })
 	}

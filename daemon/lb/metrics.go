@@ -22,6 +22,8 @@ var (
 	mVIPFull     = daemon.Counter("vip_flow_full_total", "Entries refused, for every one in the set was a live connection's: raise limits.flows.", "vip")
 	mVIPReplaced = daemon.Counter("vip_flow_replaced_total", "Entries that took the place of another flow's live one: unconfirmed, or in scheme full-ct any.", "vip")
 	mVIPLost     = daemon.Counter("vip_share_lost_total", "Records for other balancers that the daemon did not read in time.", "vip")
+	mVIPMigrates = daemon.Gauge("vip_migrates", "1 while the VIP migrates from the scheme, at the stage.", "vip", "from", "stage")
+	mVIPEntered  = daemon.Gauge("vip_migration_entered", "Connections that servers named and that were entered into the flow table; only while the VIP migrates.", "vip")
 	mVIPSeated   = daemon.Counter("vip_seated_total", "Connections that were given a seat (scheme cheetah-stateful, as all about seats).", "vip")
 	mVIPSeatFull = daemon.Counter("vip_seat_full_total", "Connections that were given none, as their partition was full: they go by their cookie alone.", "vip")
 	mVIPSeatBad  = daemon.Counter("vip_seat_wrong_total", "Packets whose cookie named a seat that is not their connection's: it sat at another balancer, or is over.", "vip")
@@ -40,7 +42,7 @@ var (
 	mSharePulled   = daemon.Counter("share_pulled_total", "Entries read from the peer's table, after a start or an outage.", "peer")
 	mShareQueued   = daemon.Gauge("share_queued", "Tracked entries that wait for the peer.", "peer")
 
-	families = slices.Concat([]daemon.Metric{mVIPNew, mVIPFallback, mVIPFlowHits, mVIPBad, mVIPDropped, mVIPFailOpen, mVIPTracked, mVIPFull, mVIPReplaced, mVIPLost, mVIPSeated, mVIPSeatFull, mVIPSeatBad, mServerNew, mServerTakes, mServerUp, mServerChecks, mServerHop, mSeats, mFlows, mShareReceived, mShareSent, mShareDropped, mSharePulled, mShareQueued}, steerMetrics)
+	families = slices.Concat([]daemon.Metric{mVIPNew, mVIPFallback, mVIPFlowHits, mVIPBad, mVIPDropped, mVIPFailOpen, mVIPTracked, mVIPFull, mVIPReplaced, mVIPLost, mVIPMigrates, mVIPEntered, mVIPSeated, mVIPSeatFull, mVIPSeatBad, mServerNew, mServerTakes, mServerUp, mServerChecks, mServerHop, mSeats, mFlows, mShareReceived, mShareSent, mShareDropped, mSharePulled, mShareQueued}, steerMetrics)
 )
 
 // emit emits what of a status only a balancer's has.
@@ -57,6 +59,10 @@ func emit(emit daemon.Emitter, s *fairleadv1.GetStatusResponse) {
 		emit(mVIPFull, float64(n.FlowFull), v.Name)
 		emit(mVIPReplaced, float64(n.FlowReplaced), v.Name)
 		emit(mVIPLost, float64(n.ShareLost), v.Name)
+		if m := v.Migration; m.GetFrom() != "" {
+			emit(mVIPMigrates, 1, v.Name, m.From, m.Stage)
+			emit(mVIPEntered, float64(m.Entered), v.Name)
+		}
 		if v.SeatBits > 0 {
 			emit(mVIPSeated, float64(n.Seated), v.Name)
 			emit(mVIPSeatFull, float64(n.SeatFull), v.Name)

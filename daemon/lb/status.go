@@ -67,8 +67,12 @@ func (b *balancer) Describe(a *controller.Assignment, s *fairleadv1.GetStatusRes
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s.NotReady = append(s.NotReady, b.notReady(a)...)
+	s.NotReady = append(append(s.NotReady, b.notReady(a)...), b.moves.lacks(a)...)
 	for _, v := range s.Vips {
+		b.moves.describe(v)
+		if v.Migration.GetLacking() != "" {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("VIP %s migrates from scheme %s, and connections of before are not all known: %s", v.Name, v.Migration.From, v.Migration.Lacking))
+		}
 		b.describeVIP(v, a, counters, hops)
 		describeBuckets(v, chains[v.Id])
 		if text := member.Unserved(v); text != "" {

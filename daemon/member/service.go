@@ -119,6 +119,11 @@ func (s Service) GetRoutes(context.Context, *connect.Request[fairleadv1.GetRoute
 	return nil, s.notA("a router")
 }
 
+// GetHad is for hosts.
+func (s Service) GetHad(context.Context, *connect.Request[fairleadv1.GetHadRequest]) (*connect.Response[fairleadv1.GetHadResponse], error) {
+	return nil, s.notA("a host's agent, which alone has connections")
+}
+
 // GetServing is for hosts.
 func (s Service) GetServing(context.Context, *connect.Request[fairleadv1.GetServingRequest]) (*connect.Response[fairleadv1.GetServingResponse], error) {
 	return nil, s.notA("a host's agent, which alone serves VIPs")

@@ -152,6 +152,9 @@ func (m *Member) describeVIP(v, own *controller.VIP) *fairleadv1.VIP {
 		out.CookieBits, out.SeatBits = uint32(v.CookieBits), uint32(v.SeatBits)
 		out.IdleLimitMs = uint64(v.Layout().IdleLimit().Milliseconds())
 	}
+	if g := v.Migration; g != nil {
+		out.Migration = &fairleadv1.Migration{From: string(g.From.Scheme), Stage: string(g.Stage), StageSinceUnixMs: daemon.UnixMS(g.Since)}
+	}
 	now := time.Now()
 	for _, slot := range v.Slots {
 		if m.role.Is == config.RoleHost && slot.Server != m.Name {

@@ -25,6 +25,7 @@ import (
 type inForce struct {
 	ranges  map[uint32]tables.Range // by VIP id
 	hops    map[uint32]bool         // VIPs of scheme beamer, by id
+	first   map[uint32]bool         // VIPs whose entries count more than cookies, by id
 	seats   map[uint32]uint32       // VIPs whose connections sit: how long they may be silent
 	entries int                     // of the VIP table
 	tables  int                     // entries of `tables`
@@ -129,7 +130,7 @@ func (l *LB) enact(a *controller.Assignment, p *tables.Plan, idle uint32, planne
 	since := time.Now()
 	l.took = Took{since, planned, looked.Sub(start), written.Sub(looked), since.Sub(written)}
 	before := l.force
-	l.force = inForce{map[uint32]tables.Range{}, map[uint32]bool{}, seatIdle(p.Entries), len(p.Entries), int(p.Size)}
+	l.force = inForce{map[uint32]tables.Range{}, map[uint32]bool{}, migrating(p.Entries), seatIdle(p.Entries), len(p.Entries), int(p.Size)}
 	for _, v := range p.VIPs {
 		l.force.ranges[v.ID] = v.Lines
 		l.force.hops[v.ID] = v.Hops

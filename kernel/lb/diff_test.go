@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
 	"github.com/fairlead/fairlead/soak"
@@ -70,6 +71,7 @@ func TestProgramAgreesWithModel(t *testing.T) {
 			if r.VIP != nil && r.VIP.Scheme == vip.Beamer {
 				hits[beamerCase(r)]++
 			}
+			hits[migrationCase(r)]++
 			if r.Seat != nil {
 				hits[seatCase(r)]++
 			}
@@ -87,6 +89,8 @@ func TestProgramAgreesWithModel(t *testing.T) {
 			case 2:
 				p.h.change()
 				p.fill()
+			case 3, 4, 5:
+				p.named(func(r model.Result) { hits[migrationCase(r)]++ })
 			}
 		}
 		p.sameState()
@@ -108,7 +112,7 @@ func TestProgramAgreesWithModel(t *testing.T) {
 	if refused == 0 || all == 0 || kept == 0 {
 		t.Errorf("no refused opening, no VIP that tracks all or no own entry that stayed: the generator is too tame")
 	}
-	for _, what := range []string{"seat taken", "seat none", "seat wrong", "seat new data",
+	for _, what := range []string{"migrates: found", "migrates: opened where it was", "migrates: opened elsewhere", "migrates: entered", "seat taken", "seat none", "seat wrong", "seat new data",
 		"opens what fades 0", "opens what fades 1", "beamer settled ipip", "beamer moved ipip", "beamer moved gue", "beamer l2", "beamer join", "beamer quoted fragment forwarded", "beamer quoted fragment asked",
 		"steered over IPv4", "steered over IPv6", "steered by the hash", "steered with hops", "not steered by this program"} {
 		if hits[what] == 0 {
@@ -179,6 +183,24 @@ func added(sum model.Counters, s *model.State) model.Counters {
 	return sum
 }
 
+// migrationCase is what an entry was to a packet that a cookie would have placed.
+func migrationCase(r model.Result) string {
+	if r.VIP == nil || !r.VIP.Migrates || r.Flow == nil || r.VIP.Scheme.Row().Finds != vip.ByCookie {
+		return ""
+	}
+	switch {
+	case r.FlowHit && r.Reason == bpf.Known:
+		return "migrates: found"
+	case r.FlowHit && r.Reason == bpf.ForwardNew:
+		return "migrates: opened where it was"
+	case r.Reason == bpf.ForwardNew && r.Flow.Found && r.VIP.Policy != policy.Hash:
+		return "migrates: opened elsewhere"
+	case r.Reason == bpf.ForwardNew && r.Tracked:
+		return "migrates: entered"
+	}
+	return ""
+}
+
 // Frames of each kind, cut at every byte and with every header byte changed
 // to the values that trip parsers.
 func TestEveryByteCutAndChanged(t *testing.T) {
@@ -231,7 +253,7 @@ func TestEveryCookie(t *testing.T) {
 					known++
 				}
 			}
-			if known > 2*int(v.Slots) {
+			if known > 2*int(v.Slots)<<(v.Layout.SeatBits+v.Layout.TierBits) {
 				t.Errorf("seed %d: %d of %d cookies name one of %d slots", seed, known, 1<<v.Layout.Bits, v.Slots)
 			}
 		}

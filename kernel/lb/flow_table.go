@@ -5,6 +5,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/scheme/jet"
 )
 
@@ -115,6 +116,23 @@ func (l *LB) Flows(first uint32) (records []FlowRecord, next, sets uint32, err e
 		next = 0
 	}
 	return records, next, sets, nil
+}
+
+// FlowSlot is the slot of the entry of a key that the table has, expired or not.
+func (l *LB) FlowSlot(key uint64) (slot int, ok bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.set == nil {
+		return 0, false, errClosed
+	}
+	flows := l.running().Maps[mapFlows]
+	set := uint32(hash.Scale(uint32(key), int(flows.MaxEntries())))
+	err = eachFlow(flows, set, set+1, func(_ uint32, tag uint8, e jet.Entry) {
+		if !ok && tag&0x7f == uint8(key&0x7f) && uint64(e)>>32 == key>>32 {
+			slot, ok = e.Slot(), true
+		}
+	})
+	return slot, ok, err
 }
 
 // carryFlows brings the flows of the set before into a table of another size.

@@ -21,7 +21,7 @@ func readForce(o *objects) (inForce, error) {
 	if err != nil {
 		return f, err
 	}
-	f.entries, f.seats = len(entries), seatIdle(entries)
+	f.entries, f.first, f.seats = len(entries), migrating(entries), seatIdle(entries)
 	base := (c.Active & 1) * o.capacity().TableEntries
 	for _, e := range entries {
 		f.ranges[e.Id] = tables.Range{First: e.FirstLine, Size: e.Slots}
@@ -32,6 +32,15 @@ func readForce(o *objects) (inForce, error) {
 		f.tables = max(f.tables, int(e.HashTable+hash-base), int(e.NewTable+policy-base))
 	}
 	return f, nil
+}
+
+// migrating are the VIPs whose entries count more than cookies.
+func migrating(entries []bpf.VIP) map[uint32]bool {
+	first := map[uint32]bool{}
+	for _, e := range entries {
+		first[e.Id] = first[e.Id] || bpf.VIPFlags(e.Flags)&bpf.VIPMigrates != 0
+	}
+	return first
 }
 
 // readWritten reads what the lines in force say.

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/fabric/steer"
+	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/jet"
@@ -21,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/scheme/seats"
 	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/vip"
+	"github.com/fairlead/fairlead/wire"
 )
 
 // Both implementations side by side: filling the program's maps from the
@@ -271,6 +273,12 @@ func vipEntry(v *model.VIP, put func([]uint32) (uint32, uint32, error)) (e bpf.V
 	if v.Share {
 		e.Flags |= uint8(bpf.VIPShare)
 	}
+	if v.Migrates {
+		e.Flags |= uint8(bpf.VIPMigrates)
+		if v.Scheme.Row().Finds == vip.ByCookie {
+			e.Scheme = bpf.Migrates
+		}
+	}
 	if v.TrackAll {
 		e.Flags |= uint8(bpf.VIPTrackAll)
 	}
@@ -497,6 +505,26 @@ func (p *pair) told() {
 	}
 	if err = errors.Join(err, p.compareFlows()); err != nil {
 		p.t.Fatalf("seed %d: %d flows told: %v", p.seed, w.Count, err)
+	}
+}
+
+// named is told of a connection of a VIP that migrates, and sees its packets: what opens, what
+// goes on, and what is not of it.
+func (p *pair) named(count func(model.Result)) {
+	v := p.h.service()
+	if !v.Migrates || v.Proto != wire.ProtoTCP || v.Port == 0 {
+		return
+	}
+	client := netip.AddrPortFrom(p.h.address(v.Addr.Is6(), 3), uint16(1024+p.h.IntN(60000)))
+	key := jet.Key(v.ID, hash.Flow(v.HashKey, client, v.Port, !v.Affinity && !v.FragmentsByAddress), client.Port(), v.Port)
+	w := bpf.FlowWrite{Count: 1}
+	w.Record[0] = bpf.Shared{X: key, Slot: uint16(p.h.Uint32N(v.Slots)), State: uint8(p.h.IntN(3)), Tcp: 1, VipId: v.ID}
+	p.state.Flows.Told(key, int(w.Record[0].Slot), uint16(p.h.now>>10), jet.State(w.Record[0].State))
+	if _, err := p.twin.set.runFlowWrite(w); err != nil {
+		p.t.Fatal(err)
+	}
+	for _, flags := range []uint8{wire.ACK, wire.SYN, wire.ACK, wire.FIN | wire.ACK, wire.SYN, wire.ACK} {
+		count(p.step(wire.TCP{Src: client, Dst: netip.AddrPortFrom(v.Addr, v.Port), Flags: flags, Options: wire.Timestamp(1, p.h.Uint32())}.Frame()))
 	}
 }
 

@@ -204,6 +204,14 @@ func (l *LB) Open(vipID uint32, slot uint16) bool {
 	return w.server.Addr.IsValid() && tables.LineWord(w.image.MacDst).Flags()&bpf.LineClosed == 0
 }
 
+// Has says that packets go by a VIP, and whether an entry counts more than a cookie there.
+func (l *LB) Has(vipID uint32) (here, entriesFirst bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, here = l.force.ranges[vipID]
+	return here, l.force.first[vipID]
+}
+
 // Line is the server line of a VIP's slot, which the marks of health checks
 // name (SO_MARK 0xFA100000 | line). ok is false where no server is there.
 func (l *LB) Line(vipID uint32, slot uint16) (line uint32, ok bool) {

@@ -308,8 +308,14 @@ func (r *modelReader) vip(e bpf.VIP) *model.VIP {
 		FragmentsByAddress: has(bpf.VIPFragAddresses),
 		Affinity:           has(bpf.VIPAffinity),
 		Share:              has(bpf.VIPShare),
+		Migrates:           has(bpf.VIPMigrates),
 		TrackAll:           has(bpf.VIPTrackAll),
 		Joins:              has(bpf.VIPJoin), JoinHash: e.JoinHash, Generation: e.Generation}
+	if e.Scheme == bpf.Migrates {
+		if v.Scheme = vip.Cheetah; v.Layout.SeatBits > 0 && !v.TierOne {
+			v.Scheme = vip.CheetahStateful
+		}
+	}
 	for i, k := range e.Key {
 		v.Keys[i] = hash.Key(k)
 	}

@@ -74,6 +74,16 @@ func (s State) Known(tcp bool) uint16 {
 // Entry is fingerprint << 32 | unit << 16 | state << 14 | slot.
 type Entry uint64
 
+// Key is where a TCP connection stands in the table, and what it is known by there: hash
+// is that of its client's side. Ports as people write them.
+func Key(vip uint32, hash uint64, client, service uint16) uint64 {
+	ports := uint64(bits.ReverseBytes16(client))<<16 | uint64(bits.ReverseBytes16(service))
+	return Datagrams(vip, hash) + ports*0xd6e8feb86659fd93
+}
+
+// Datagrams is the same of what has no ports to tell connections apart by.
+func Datagrams(vip uint32, hash uint64) uint64 { return hash + uint64(vip)*0x9e3779b97f4a7c15 }
+
 // MaxSlot is the largest slot that an entry holds.
 const MaxSlot = 1<<14 - 1
 

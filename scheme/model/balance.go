@@ -151,6 +151,9 @@ func (t *Tables) cheetah(s *State, r *Result, k *packet, nowMS uint32, opening, 
 		}
 		return
 	}
+	if v.Migrates && t.migrates(s, r, k, nowMS, syn) {
+		return
+	}
 	if syn {
 		t.choose(s, r, k)
 		return
@@ -181,6 +184,27 @@ func (t *Tables) cheetah(s *State, r *Result, k *packet, nowMS uint32, opening, 
 	if r.Reason = k.unlessSpecial(why); !t.to(r, r.place(fresh).to()) {
 		r.Reason = bpf.DropNoServer
 	}
+}
+
+// migrates is fl_cheetah_migrates: false, the flow table says nothing of the packet.
+func (t *Tables) migrates(s *State, r *Result, k *packet, nowMS uint32, syn bool) bool {
+	why := bpf.Known
+	if syn {
+		why = bpf.ForwardNew
+	}
+	if syn && r.VIP.Policy == policy.Hash {
+		t.track(s, r, k, nowMS, true, why)
+		return true
+	}
+	if t.followed(s, r, k, nowMS, syn, k.unlessSpecial(why)) {
+		return true
+	}
+	if syn && r.Flow.Found { // and is not to be followed
+		t.track(s, r, k, nowMS, true, why)
+		return true
+	}
+	r.Flow = nil
+	return false
 }
 
 // to takes the slot's line into the result; false: it names no server.

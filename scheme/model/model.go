@@ -72,7 +72,7 @@ type VIP struct {
 	JoinHash uint64
 	Joins    bool
 	// Flags of fl_vip_flags.
-	ICMPEcho, FragmentsByAddress, Affinity, Share bool
+	ICMPEcho, FragmentsByAddress, Affinity, Share, Migrates bool
 }
 
 // Line is a server's line (fl_line).

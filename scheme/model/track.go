@@ -1,8 +1,6 @@
 package model
 
 import (
-	"math/bits"
-
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/scheme/jet"
@@ -79,12 +77,10 @@ func (v *VIP) flowHash(k *packet) uint64 {
 // flowKey tells flows of different VIPs apart in the one table, and TCP
 // connections by their ports even where the hash leaves ports out.
 func flowKey(vip *VIP, k *packet, hash uint64) uint64 {
-	x := hash + uint64(vip.ID)*0x9e3779b97f4a7c15
 	if k.proto == wire.ProtoTCP && k.kind != fragment {
-		ports := uint64(bits.ReverseBytes16(k.client.Port()))<<16 | uint64(bits.ReverseBytes16(k.vip.Port()))
-		x += ports * 0xd6e8feb86659fd93
+		return jet.Key(vip.ID, hash, k.client.Port(), k.vip.Port())
 	}
-	return x
+	return jet.Datagrams(vip.ID, hash)
 }
 
 // place asks the consistent hash about r.Hash, for a packet that goes where
@@ -126,6 +122,32 @@ func (t *Tables) line(v *VIP, slot int) jet.Line {
 	return l
 }
 
+// followed is fl_flow_touch: the packet goes where its flow's entry says, if there is one
+// that is to be followed.
+func (t *Tables) followed(s *State, r *Result, k *packet, nowMS uint32, opening bool, why Reason) bool {
+	v, unit := r.VIP, uint16(nowMS>>10)
+	r.Hash = v.flowHash(k)
+	f := &Flow{X: flowKey(v, k, r.Hash), TCP: k.proto == wire.ProtoTCP, Event: k.event(opening)}
+	r.Flow = f
+	e := s.Flows.Find(f.X, unit, f.TCP)
+	if e == nil {
+		return false
+	}
+	var share bool
+	f.Found, f.Entry, f.Line = true, *e, t.line(v, e.Slot())
+	f.Outcome, share = jet.Touch(e, unit, f.TCP, f.Event, f.Line)
+	f.Now = *e
+	if share && v.Share {
+		r.Share = &Shared{f.X, e.Slot(), e.State(), f.TCP, v.ID}
+	}
+	if f.Outcome != jet.Hit || !t.to(r, e.Slot()) {
+		return false
+	}
+	s.Counters(v.ID).FlowHits++
+	r.Reason, r.FlowHit = why, true
+	return true
+}
+
 // track is fl_hash_goes where entries are made: the flow table, then the hash,
 // which says whether the flow must be remembered. Schemes jet and full-ct, and
 // cheetah for what carries no timestamp. why is the reason under which it is
@@ -133,24 +155,10 @@ func (t *Tables) line(v *VIP, slot int) jet.Line {
 func (t *Tables) track(s *State, r *Result, k *packet, nowMS uint32, opening bool, why Reason) {
 	v, counters, row := r.VIP, s.Counters(r.VIP.ID), r.VIP.Scheme.Row()
 	all := row.Tracks == vip.All
-	r.Hash = v.flowHash(k)
-	unit := uint16(nowMS >> 10)
-	f := &Flow{X: flowKey(v, k, r.Hash), TCP: k.proto == wire.ProtoTCP, Event: k.event(opening)}
-	r.Flow = f
-	if e := s.Flows.Find(f.X, unit, f.TCP); e != nil {
-		var share bool
-		f.Found, f.Entry, f.Line = true, *e, t.line(v, e.Slot())
-		f.Outcome, share = jet.Touch(e, unit, f.TCP, f.Event, f.Line)
-		f.Now = *e
-		if share && v.Share {
-			r.Share = &Shared{f.X, e.Slot(), e.State(), f.TCP, v.ID}
-		}
-		if f.Outcome == jet.Hit && t.to(r, e.Slot()) {
-			counters.FlowHits++
-			r.Reason, r.FlowHit = why, true
-			return
-		}
+	if t.followed(s, r, k, nowMS, opening, why) {
+		return
 	}
+	f, unit := r.Flow, uint16(nowMS>>10)
 	if row.Finds == vip.ByCookie && !v.TierOne { // tier two asks them
 		switch {
 		case k.kind == segment && f.TCP && k.carried == carriedNone && k.flags&wire.RST != 0:

@@ -56,6 +56,8 @@ const (
 	FairleadGetTimeProcedure = "/fairlead.v1.Fairlead/GetTime"
 	// FairleadGetLiveProcedure is the fully-qualified name of the Fairlead's GetLive RPC.
 	FairleadGetLiveProcedure = "/fairlead.v1.Fairlead/GetLive"
+	// FairleadGetHadProcedure is the fully-qualified name of the Fairlead's GetHad RPC.
+	FairleadGetHadProcedure = "/fairlead.v1.Fairlead/GetHad"
 	// FairleadGetServingProcedure is the fully-qualified name of the Fairlead's GetServing RPC.
 	FairleadGetServingProcedure = "/fairlead.v1.Fairlead/GetServing"
 	// FairleadAwaitServingProcedure is the fully-qualified name of the Fairlead's AwaitServing RPC.
@@ -90,6 +92,10 @@ type FairleadClient interface {
 	// GetLive is the established connections by VIP, slot and epoch as this
 	// agent counts them. A balancer answers with an empty list.
 	GetLive(context.Context, *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error)
+	// GetHad is the connections that this agent's server has of a VIP that migrates:
+	// balancers enter them into their flow tables. A balancer or a switch answers
+	// UNIMPLEMENTED.
+	GetHad(context.Context, *connect.Request[fairleadv1.GetHadRequest]) (*connect.Response[fairleadv1.GetHadResponse], error)
 	// GetServing is whether this agent's server serves its VIPs, and which
 	// buckets it owns connections of: what balancers and switches end chains
 	// by. A balancer or a switch answers UNIMPLEMENTED.
@@ -174,6 +180,13 @@ func NewFairleadClient(httpClient connect.HTTPClient, baseURL string, opts ...co
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		getHad: connect.NewClient[fairleadv1.GetHadRequest, fairleadv1.GetHadResponse](
+			httpClient,
+			baseURL+FairleadGetHadProcedure,
+			connect.WithSchema(fairleadMethods.ByName("GetHad")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		getServing: connect.NewClient[fairleadv1.GetServingRequest, fairleadv1.GetServingResponse](
 			httpClient,
 			baseURL+FairleadGetServingProcedure,
@@ -243,6 +256,7 @@ type fairleadClient struct {
 	getAssignment  *connect.Client[fairleadv1.GetAssignmentRequest, fairleadv1.GetAssignmentResponse]
 	getTime        *connect.Client[fairleadv1.GetTimeRequest, fairleadv1.GetTimeResponse]
 	getLive        *connect.Client[fairleadv1.GetLiveRequest, fairleadv1.GetLiveResponse]
+	getHad         *connect.Client[fairleadv1.GetHadRequest, fairleadv1.GetHadResponse]
 	getServing     *connect.Client[fairleadv1.GetServingRequest, fairleadv1.GetServingResponse]
 	awaitServing   *connect.Client[fairleadv1.AwaitServingRequest, fairleadv1.AwaitServingResponse]
 	getChains      *connect.Client[fairleadv1.GetChainsRequest, fairleadv1.GetChainsResponse]
@@ -277,6 +291,11 @@ func (c *fairleadClient) GetTime(ctx context.Context, req *connect.Request[fairl
 // GetLive calls fairlead.v1.Fairlead.GetLive.
 func (c *fairleadClient) GetLive(ctx context.Context, req *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error) {
 	return c.getLive.CallUnary(ctx, req)
+}
+
+// GetHad calls fairlead.v1.Fairlead.GetHad.
+func (c *fairleadClient) GetHad(ctx context.Context, req *connect.Request[fairleadv1.GetHadRequest]) (*connect.Response[fairleadv1.GetHadResponse], error) {
+	return c.getHad.CallUnary(ctx, req)
 }
 
 // GetServing calls fairlead.v1.Fairlead.GetServing.
@@ -338,6 +357,10 @@ type FairleadHandler interface {
 	// GetLive is the established connections by VIP, slot and epoch as this
 	// agent counts them. A balancer answers with an empty list.
 	GetLive(context.Context, *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error)
+	// GetHad is the connections that this agent's server has of a VIP that migrates:
+	// balancers enter them into their flow tables. A balancer or a switch answers
+	// UNIMPLEMENTED.
+	GetHad(context.Context, *connect.Request[fairleadv1.GetHadRequest]) (*connect.Response[fairleadv1.GetHadResponse], error)
 	// GetServing is whether this agent's server serves its VIPs, and which
 	// buckets it owns connections of: what balancers and switches end chains
 	// by. A balancer or a switch answers UNIMPLEMENTED.
@@ -418,6 +441,13 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	fairleadGetHadHandler := connect.NewUnaryHandler(
+		FairleadGetHadProcedure,
+		svc.GetHad,
+		connect.WithSchema(fairleadMethods.ByName("GetHad")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	fairleadGetServingHandler := connect.NewUnaryHandler(
 		FairleadGetServingProcedure,
 		svc.GetServing,
@@ -489,6 +519,8 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 			fairleadGetTimeHandler.ServeHTTP(w, r)
 		case FairleadGetLiveProcedure:
 			fairleadGetLiveHandler.ServeHTTP(w, r)
+		case FairleadGetHadProcedure:
+			fairleadGetHadHandler.ServeHTTP(w, r)
 		case FairleadGetServingProcedure:
 			fairleadGetServingHandler.ServeHTTP(w, r)
 		case FairleadAwaitServingProcedure:
@@ -534,6 +566,10 @@ func (UnimplementedFairleadHandler) GetTime(context.Context, *connect.Request[fa
 
 func (UnimplementedFairleadHandler) GetLive(context.Context, *connect.Request[fairleadv1.GetLiveRequest]) (*connect.Response[fairleadv1.GetLiveResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.GetLive is not implemented"))
+}
+
+func (UnimplementedFairleadHandler) GetHad(context.Context, *connect.Request[fairleadv1.GetHadRequest]) (*connect.Response[fairleadv1.GetHadResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.GetHad is not implemented"))
 }
 
 func (UnimplementedFairleadHandler) GetServing(context.Context, *connect.Request[fairleadv1.GetServingRequest]) (*connect.Response[fairleadv1.GetServingResponse], error) {
