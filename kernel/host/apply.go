@@ -48,7 +48,7 @@ func (a *Agent) Apply(as *controller.Assignment) error {
 		if next, err = a.fill(own, at); err != nil {
 			return fmt.Errorf("host agent: apply version %d: %w", as.Version, err)
 		}
-		if kernel.MonotonicMS() < at || margin >= lastMargin || !next.Begins(at) {
+		if kernel.MonotonicMS()+uint64(margin)/2 <= at || margin >= lastMargin || !next.Begins(at) {
 			break
 		}
 	}

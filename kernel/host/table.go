@@ -13,8 +13,8 @@ import (
 const (
 	halfLines = bpf.VIPLines
 	// ms from planning a table to the moment at which what is new in it begins;
-	// four times as long at each attempt that takes longer. The first is ten
-	// times what filling takes: where this process is held up between a look at
+	// four times as long at each attempt that leaves less than half of it. The first
+	// is ten times what filling takes: where this process is held up between a look at
 	// the clock and the flip for longer than the rest, handshakes of that time
 	// are taken for the new epoch's and break (TestRotation under load).
 	firstMargin = 200
