@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/lab/netspace"
 )
 
 // retry is how often balancers ask servers of a VIP that came.
@@ -38,7 +40,13 @@ func TestBalancersCome(t *testing.T) {
 				Targets: []Target{{"web", "10.77.7.1:80"}, {"web6", "[fd77:7::1]:80"}}}
 			load, err := l.startLoad(t.Context(), plan)
 			must(err)
-			time.Sleep(10 * time.Second) // so that some have lived long
+			// A third of the plan is over, so that some have lived long.
+			if !netspace.WaitFor(time.Minute, func() bool {
+				now := load.report()
+				return now.Tallies["web"].Started >= 180 && now.Tallies["web6"].Started >= 180
+			}) {
+				t.Fatalf("few connections: %+v", load.report().Tallies)
+			}
 			must(load.tell(LoadNotice{Begins: true}))
 			l.Plain = false
 			must(l.comes(t.Context()))

@@ -66,17 +66,9 @@ func (c *churn) migrateSteps() []step {
 // migrateScheme is the scenario.
 func (r *runner) migrateScheme(ctx context.Context) error {
 	c := r.churn()
-	steps := c.migrateSteps()
-	if names := r.o.Scale.Steps; names != nil {
-		all := steps
-		steps = nil
-		for _, name := range names {
-			i := slices.IndexFunc(all, func(s step) bool { return s.name == name })
-			if i < 0 {
-				return fmt.Errorf("there is no change %q", name)
-			}
-			steps = append(steps, all[i])
-		}
+	steps, err := r.chosen(c.migrateSteps())
+	if err != nil {
+		return err
 	}
 	return r.loaded(ctx, c, steps)
 }
@@ -102,10 +94,7 @@ func (c *churn) migrate(ctx context.Context, scheme string) error {
 		if err := c.apply(ctx, kept, false); err != nil {
 			return err
 		}
-		if done, err := c.migrated(ctx, scheme); err != nil || done {
-			if err != nil {
-				return err
-			}
+		if c.migrated(ctx, scheme) {
 			break
 		}
 		if err := sleep(ctx, time.Second); err != nil {
@@ -135,14 +124,14 @@ func (c *churn) apply(ctx context.Context, vips []VIP, force bool) error {
 }
 
 // migrated: every VIP that migrates has the scheme, and new connections are as it has them.
-func (c *churn) migrated(ctx context.Context, scheme string) (bool, error) {
+func (c *churn) migrated(ctx context.Context, scheme string) bool {
 	for _, front := range c.lab.fronts() {
 		if c.gone[front] {
 			continue
 		}
 		status, err := c.lab.daemonStatus(ctx, front)
 		if err != nil {
-			return false, nil // it may start again
+			return false // it may start again
 		}
 		for _, v := range status.Vips {
 			i := slices.IndexFunc(c.lab.VIPs, func(o VIP) bool { return o.Name == v.Name })
@@ -151,11 +140,11 @@ func (c *churn) migrated(ctx context.Context, scheme string) (bool, error) {
 			}
 			stage := v.Migration.GetStage()
 			if v.Scheme != scheme || stage != "" && stage != "both" && stage != "ending" {
-				return false, nil
+				return false
 			}
 		}
 	}
-	return true, nil
+	return true
 }
 
 // migrates: what a scheme's VIPs can be made of with their connections.

@@ -60,6 +60,21 @@ func (r *runner) run(ctx context.Context) error {
 	return r.loaded(ctx, c, steps)
 }
 
+// chosen are those of all changes that the scale names, all where it names none.
+func (r *runner) chosen(all []step) (steps []step, err error) {
+	if r.o.Scale.Steps == nil {
+		return all, nil
+	}
+	for _, name := range r.o.Scale.Steps {
+		i := slices.IndexFunc(all, func(s step) bool { return s.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no change %q", name)
+		}
+		steps = append(steps, all[i])
+	}
+	return steps, nil
+}
+
 // loaded makes the changes under a load of their length.
 func (r *runner) loaded(ctx context.Context, c *churn, steps []step) error {
 	l, err := r.lab.startLoad(ctx, r.plan(r.length(max(len(steps), 5))))

@@ -80,22 +80,12 @@ func (c *churn) twoTierSteps() []step {
 // twoTier is the scenario.
 func (r *runner) twoTier(ctx context.Context) error {
 	c := r.churn()
-	steps := c.twoTierSteps()
-	if names := r.o.Scale.Steps; names != nil {
-		all := steps
-		steps = nil
-		for _, name := range names {
-			i := slices.IndexFunc(all, func(s step) bool { return s.name == name })
-			if i < 0 {
-				return fmt.Errorf("there is no change %q", name)
-			}
-			steps = append(steps, all[i])
-		}
-	} else {
-		var err error
-		if steps, err = c.arrange(steps); err != nil {
-			return err
-		}
+	steps, err := r.chosen(c.twoTierSteps())
+	if err == nil && r.o.Scale.Steps == nil {
+		steps, err = c.arrange(steps)
+	}
+	if err != nil {
+		return err
 	}
 	if err := r.loaded(ctx, c, steps); err != nil {
 		return err

@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -10,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/fairlead/fairlead/api"
 	"github.com/fairlead/fairlead/api/fairleadv1"
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/daemon/member"
@@ -118,9 +118,6 @@ func (h *hads) knows(vip uint32) bool {
 	return h.of[vip] != nil
 }
 
-// hadOctets is a connection in GetHadResponse.
-const hadOctets = 16 + 2 + 2
-
 // GetHad is the connections that this server has of a VIP that migrates, or came.
 func (s service) GetHad(_ context.Context, req *connect.Request[fairleadv1.GetHadRequest]) (*connect.Response[fairleadv1.GetHadResponse], error) {
 	a := s.Assignment()
@@ -139,12 +136,9 @@ func (s service) GetHad(_ context.Context, req *connect.Request[fairleadv1.GetHa
 		if err != nil {
 			return nil, member.Coded(err)
 		}
-		out := make([]byte, 0, len(all)*hadOctets)
+		var out []byte
 		for c := range all {
-			addr := c.Client.Addr().As16()
-			out = append(out, addr[:]...)
-			out = binary.BigEndian.AppendUint16(out, c.Client.Port())
-			out = binary.BigEndian.AppendUint16(out, c.Port)
+			out = api.AppendConnection(out, api.Connection(c))
 		}
 		return connect.NewResponse(&fairleadv1.GetHadResponse{Connections: out, AssignmentVersion: a.Version}), nil
 	}

@@ -30,6 +30,7 @@ const stageCame = "came"
 // arrival is a VIP whose connections of before may live.
 type arrival struct {
 	since   time.Time
+	looked  time.Time // when they were asked for last
 	entered int
 	left    bool // some live, or are not known
 }
@@ -121,9 +122,9 @@ func (g *migrator) round(ctx context.Context, a *controller.Assignment) (changed
 		v := &a.VIPs[i]
 		g.mu.Lock()
 		at := g.came[v.ID]
-		due := at != nil && at.left && (time.Since(at.since) < arriving || v.Cookies() && time.Since(g.looked[v.ID]) > arriving/2)
+		due := at != nil && at.left && (time.Since(at.since) < arriving || v.Cookies() && time.Since(at.looked) > arriving/2)
 		if due {
-			g.looked[v.ID] = time.Now()
+			at.looked = time.Now()
 		}
 		g.mu.Unlock()
 		if !due {

@@ -2,11 +2,9 @@ package lb
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -41,13 +39,11 @@ type migrator struct {
 	table entries
 	dial  func(endpoint string, t config.TLS) (fairleadv1connect.FairleadClient, error)
 
-	mu   sync.Mutex
-	a    *controller.Assignment // as it was decided, not as balancers go by it
-	done map[uint32]*collected  // by VIP id
-	came map[uint32]*arrival    // by VIP id
-	// looked is when those that came were asked for last.
-	looked map[uint32]time.Time
-	again  func() // packets are to go by something else
+	mu    sync.Mutex
+	a     *controller.Assignment // as it was decided, not as balancers go by it
+	done  map[uint32]*collected  // by VIP id
+	came  map[uint32]*arrival    // by VIP id
+	again func()                 // packets are to go by something else
 }
 
 // entries is what is asked of the flow table (*lb.LB).
@@ -78,7 +74,7 @@ const (
 
 func newMigrator(log *slog.Logger, tls config.TLS, table entries) *migrator {
 	return &migrator{log: log, tls: tls, table: table, dial: api.Dial, done: map[uint32]*collected{},
-		came: map[uint32]*arrival{}, looked: map[uint32]time.Time{}, again: func() {}}
+		came: map[uint32]*arrival{}, again: func() {}}
 }
 
 // follow makes a what is collected for.
@@ -168,10 +164,7 @@ func (g *migrator) ask(ctx context.Context, a *controller.Assignment, v *control
 	return records, err
 }
 
-// hadOctets is a connection in GetHadResponse.
-const hadOctets = 16 + 2 + 2
-
-func (g *migrator) askOne(ctx context.Context, s *controller.Slot, v *controller.VIP) ([]byte, error) {
+func (g *migrator) askOne(ctx context.Context, s *controller.Slot, v *controller.VIP) ([]api.Connection, error) {
 	client, err := g.dial(s.API, g.tls)
 	if err != nil {
 		return nil, err
@@ -180,21 +173,17 @@ func (g *migrator) askOne(ctx context.Context, s *controller.Slot, v *controller
 	switch {
 	case err != nil:
 		return nil, err
-	case len(r.Msg.Connections)%hadOctets != 0:
-		return nil, fmt.Errorf("it names connections in %d octets, no multiple of %d", len(r.Msg.Connections), hadOctets)
 	case v.Migration != nil && !v.Migration.From.Cookies() && r.Msg.AssignmentVersion < v.Migration.Version:
 		return nil, fmt.Errorf("it has version %d still, and stamps nothing before version %d", r.Msg.AssignmentVersion, v.Migration.Version)
 	}
-	return r.Msg.Connections, nil
+	return api.Connections(r.Msg.Connections)
 }
 
 // recordsOf are the entries of what slot's server has.
-func recordsOf(a *controller.Assignment, v *controller.VIP, slot uint16, list []byte) (records []lb.FlowRecord) {
+func recordsOf(a *controller.Assignment, v *controller.VIP, slot uint16, list []api.Connection) (records []lb.FlowRecord) {
 	ports := v.Affinity != vip.Address && v.Fragments != vip.Addresses
-	for ; len(list) >= hadOctets; list = list[hadOctets:] {
-		addr := netip.AddrFrom16([16]byte(list[:16])).Unmap()
-		client, port := netip.AddrPortFrom(addr, binary.BigEndian.Uint16(list[16:])), binary.BigEndian.Uint16(list[18:])
-		key := jet.Key(v.ID, hash.Flow(a.HashKey, client, port, ports), client.Port(), port)
+	for _, c := range list {
+		key := jet.Key(v.ID, hash.Flow(a.HashKey, c.Client, c.Port, ports), c.Client.Port(), c.Port)
 		records = append(records, lb.FlowRecord{Key: key, VIP: v.ID, Slot: slot, State: lb.FlowConfirmed})
 	}
 	return records

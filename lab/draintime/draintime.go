@@ -193,6 +193,15 @@ func (r *run) play(ctx context.Context) error {
 	var versions, puts, lastNew, agreed, answered, whole []float64
 	began, seen := time.Now(), r.syns.count()
 	var busy time.Duration // in which the server gets connections
+	drain := func(by program) (Drain, error) {
+		busy += time.Since(began)
+		d, err := r.drain(ctx, by)
+		if err != nil {
+			return d, err
+		}
+		began = time.Now()
+		return d, r.undrain(ctx)
+	}
 	for range r.o.Drains {
 		took, err := r.command(ctx, r.lab.Ctl, "version")
 		if err != nil {
@@ -203,29 +212,18 @@ func (r *run) play(ctx context.Context) error {
 			return err
 		}
 		puts = append(puts, took)
-		for _, by := range []program{r.lab.Ctl, r.whole} {
-			busy += time.Since(began)
-			d, err := r.drain(ctx, by)
-			if err != nil {
-				return err
-			}
-			if len(lastNew) > len(whole) {
-				whole = append(whole, d.LastNew)
-				r.o.Watch(fmt.Sprintf("by the whole program after %.1f ms", d.LastNew))
-			} else {
-				r.result.Drains = append(r.result.Drains, d)
-				lastNew, agreed, answered = append(lastNew, d.LastNew), append(agreed, d.Agreed), append(answered, d.Answered)
-				r.o.Watch(fmt.Sprintf("last new connection after %.1f ms (agreed on after %.1f, answered after %.1f)", d.LastNew, d.Agreed, d.Answered))
-			}
-			began = time.Now()
-			if _, err := r.command(ctx, r.lab.Ctl, "undrain", r.lab.DaemonName(drained), "-f", r.lab.ConfigPath()); err != nil {
-				return err
-			}
-			before := r.syns.count()
-			if err := r.await(ctx, "new connections at "+drained+", undrained", func() bool { return r.syns.count() > before+after/2 }); err != nil {
-				return err
-			}
+		d, err := drain(r.lab.Ctl)
+		if err != nil {
+			return err
 		}
+		r.result.Drains = append(r.result.Drains, d)
+		lastNew, agreed, answered = append(lastNew, d.LastNew), append(agreed, d.Agreed), append(answered, d.Answered)
+		r.o.Watch(fmt.Sprintf("last new connection after %.1f ms (agreed on after %.1f, answered after %.1f)", d.LastNew, d.Agreed, d.Answered))
+		if d, err = drain(r.whole); err != nil {
+			return err
+		}
+		whole = append(whole, d.LastNew)
+		r.o.Watch(fmt.Sprintf("by the whole program after %.1f ms", d.LastNew))
 	}
 	result := r.result
 	result.LastNew, result.Agreed, result.Answered = spread(lastNew), spread(agreed), spread(answered)
@@ -237,6 +235,15 @@ func (r *run) play(ctx context.Context) error {
 		result.Verdict = append(result.Verdict, fmt.Sprintf("%d of %d connections failed", failed, opened))
 	}
 	return err
+}
+
+// undrain gives the server connections again.
+func (r *run) undrain(ctx context.Context) error {
+	if _, err := r.command(ctx, r.lab.Ctl, "undrain", r.lab.DaemonName(drained), "-f", r.lab.ConfigPath()); err != nil {
+		return err
+	}
+	before := r.syns.count()
+	return r.await(ctx, "new connections at "+drained+", undrained", func() bool { return r.syns.count() > before+after/2 })
 }
 
 // program is fairleadctl or fairlead, on a machine.
