@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -91,20 +92,21 @@ func (c *churn) migrate(ctx context.Context, scheme string) error {
 		kept = append(kept, next)
 	}
 	for {
-		if err := c.apply(ctx, kept, false); err != nil {
+		notes, err := c.apply(ctx, kept, false)
+		if err != nil {
 			return err
 		}
 		if c.migrated(ctx, scheme) {
 			break
 		}
 		if err := sleep(ctx, time.Second); err != nil {
-			return fmt.Errorf("not all VIPs have come to scheme %s: %w", scheme, err)
+			return fmt.Errorf("not all VIPs have come to scheme %s: %w (%s)", scheme, err, strings.Join(notes, "; "))
 		}
 	}
 	gone := slices.DeleteFunc(slices.Clone(all), func(v VIP) bool { return v.Anew })
 	if len(gone) < len(all) {
 		for _, vips := range [][]VIP{gone, all} {
-			if err := c.apply(ctx, vips, true); err != nil {
+			if _, err := c.apply(ctx, vips, true); err != nil {
 				return err
 			}
 		}
@@ -113,14 +115,19 @@ func (c *churn) migrate(ctx context.Context, scheme string) error {
 	return nil
 }
 
-// apply applies the lab's file with other VIPs.
-func (c *churn) apply(ctx context.Context, vips []VIP, force bool) error {
+// apply applies the lab's file with other VIPs. The notes say what migrations wait for.
+func (c *churn) apply(ctx context.Context, vips []VIP, force bool) (notes []string, err error) {
 	wanted := *c.lab
 	wanted.VIPs = vips
 	text := wanted.config(c.lab.secret)
-	return c.ask(ctx, func(ctx context.Context, client fairleadv1connect.ControlClient, without []string) (*answer, error) {
-		return client.Apply(ctx, connect.NewRequest(&fairleadv1.ApplyRequest{Text: text, Force: force, Without: without}))
+	err = c.ask(ctx, func(ctx context.Context, client fairleadv1connect.ControlClient, without []string) (*answer, error) {
+		done, err := client.Apply(ctx, connect.NewRequest(&fairleadv1.ApplyRequest{Text: text, Force: force, Without: without}))
+		if err == nil {
+			notes = done.Msg.Notes
+		}
+		return done, err
 	})
+	return notes, err
 }
 
 // migrated: every VIP that migrates has the scheme, and new connections are as it has them.

@@ -49,14 +49,21 @@ func newLabRun() *cobra.Command {
                 the simulator says of the same schedule (three and a half minutes)
   offload       churn's connections under a flood of 200,000 packets a second, half of
                 them SYNs: handshakes answered by agents beside the stack's
+  two-tier      balancers of both tiers come, drain and die, beside changes of
+                servers
+  migrate-scheme  VIPs change their scheme, to cookies and back, beside VIPs that
+                are made anew (two minutes)
   control       churn's connections straight to one server, without balancers
-  bgp           balancers announce to BIRD and FRR, stop, die and come back,
-  l2-vip        balancers hold addresses on an Ethernet, stop, die and come back,
-  chaos         everything fails that can, while operators change what they like,
-  rolling-upgrade  the program changes process by process,
-  drain-time    ten balancers stop giving a server connections,
-  fabric        steered tunnels in a leaf-spine, and
-  seven-paths   Multipath TCP over chosen paths: with flags of their own
+
+With flags of their own, and help (fairlead lab run SCENARIO --help):
+
+  bgp           balancers announce to BIRD and FRR, stop, die and come back
+  l2-vip        balancers hold addresses on an Ethernet, stop, die and come back
+  chaos         everything fails that can, while operators change what they like
+  rolling-upgrade  the program changes process by process
+  drain-time    ten balancers stop giving a server connections
+  fabric        steered tunnels in a leaf-spine
+  seven-paths   Multipath TCP over chosen paths
 
 Schemes, policies and families run side by side, through the same changes at
 the same times (faild, and full-ct under a flood: in a lab of their own). Exit

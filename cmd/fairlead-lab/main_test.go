@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/cli"
 	"github.com/fairlead/fairlead/cmd/cli/clitest"
+	"github.com/fairlead/fairlead/lab"
 )
 
 func TestMain(m *testing.M) {
@@ -37,6 +38,20 @@ func TestUsage(t *testing.T) {
 		"lab run churn --seed -1":                         `--seed "-1": must be a whole number from 0 on`,
 		"lab run scaling --rate-factor half":              `--rate-factor "half": must be a number such as 0.5`,
 	})
+}
+
+// A user finds each scenario in the help of lab run.
+func TestHelpHasEveryScenario(t *testing.T) {
+	help := newLabRun()
+	names := lab.ScenarioNames()
+	for _, c := range help.Commands() {
+		names = append(names, c.Name())
+	}
+	for _, name := range names {
+		if !strings.Contains(help.Long, "\n  "+name+" ") {
+			t.Errorf("%q is not in the help of lab run", name)
+		}
+	}
 }
 
 // What fairlead hands over is what this program has.
