@@ -26,7 +26,7 @@ type Stage string
 
 const (
 	// StagePlace: balancers place what is new as the scheme to come does, and enter
-	// that into their flow tables; what has no entry they find by its cookie.
+	// that into their flow tables; all that goes on they find by its cookie.
 	StagePlace Stage = "place"
 	// StageCollect: every balancer asks every agent which connections its server has,
 	// and enters them into its flow table, before it says that it has this version.
@@ -90,8 +90,11 @@ func (v *VIP) AtAgents() VIP {
 // EntriesFirst: at balancers, an entry of the flow table counts more than a cookie,
 // which what was opened before has by chance alone.
 func (v *VIP) EntriesFirst() bool {
-	return v.Migration != nil && (v.Migration.Stage == StageBoth || v.Migration.Stage == StagePlace)
+	return v.Migration != nil && v.Migration.Stage == StageBoth
 }
+
+// Enters: balancers enter what is opened, and go by cookies.
+func (v *VIP) Enters() bool { return v.Migration != nil && v.Migration.Stage == StagePlace }
 
 // Unstamps: agents stamp no connection that is opened from now on.
 func (v *VIP) Unstamps() bool { return v.Migration != nil && v.Migration.Stage == StageEnding }

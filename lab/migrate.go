@@ -74,9 +74,10 @@ func (r *runner) migrateScheme(ctx context.Context) error {
 	return r.loaded(ctx, c, steps)
 }
 
-// migrateWait is as long as connections of before may live, twice: cookies of another
-// form have scheme jet between them.
-const migrateWait = 3 * maxLong * time.Second
+// migrateWait is longer than what was there before may take to end, twice (cookies of
+// another form have scheme jet between them): a connection 20 s, a handshake whose client
+// went elsewhere a minute.
+const migrateWait = 3 * time.Minute
 
 // migrate has all VIPs come to a scheme.
 func (c *churn) migrate(ctx context.Context, scheme string) error {

@@ -200,6 +200,8 @@ func (p *Plan) service(a *controller.Assignment, v *controller.VIP, r Range,
 	}
 	if v.EntriesFirst() {
 		e.Flags |= uint8(bpf.VIPMigrates)
+	}
+	if v.EntriesFirst() || v.Enters() {
 		e.Scheme = bpf.Migrates
 	}
 	if scheme.Chains() {

@@ -4535,13 +4535,16 @@ func (x *GetHadRequest) GetVipId() uint32 {
 
 type GetHadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 20 octets each: the client's address as IPv6 (IPv4 mapped), its port and the VIP's,
-	// in network byte order.
+	// Those whose handshake is over, 20 octets each: the client's address as IPv6 (IPv4
+	// mapped), its port and the VIP's, in network byte order.
 	Connections []byte `protobuf:"bytes,1,opt,name=connections,proto3" json:"connections,omitempty"`
 	// Of the assignment by which the agent stamped what was opened meanwhile.
 	AssignmentVersion uint64 `protobuf:"varint,2,opt,name=assignment_version,json=assignmentVersion,proto3" json:"assignment_version,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Those whose handshake is not over, likewise: the client may have a connection with
+	// another server, to which it sent its SYN again.
+	HalfOpen      []byte `protobuf:"bytes,3,opt,name=half_open,json=halfOpen,proto3" json:"half_open,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetHadResponse) Reset() {
@@ -4586,6 +4589,13 @@ func (x *GetHadResponse) GetAssignmentVersion() uint64 {
 		return x.AssignmentVersion
 	}
 	return 0
+}
+
+func (x *GetHadResponse) GetHalfOpen() []byte {
+	if x != nil {
+		return x.HalfOpen
+	}
+	return nil
 }
 
 type GetServingRequest struct {
@@ -5949,10 +5959,11 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12 \n" +
 	"\vconnections\x18\x02 \x01(\x04R\vconnections\"&\n" +
 	"\rGetHadRequest\x12\x15\n" +
-	"\x06vip_id\x18\x01 \x01(\rR\x05vipId\"a\n" +
+	"\x06vip_id\x18\x01 \x01(\rR\x05vipId\"~\n" +
 	"\x0eGetHadResponse\x12 \n" +
 	"\vconnections\x18\x01 \x01(\fR\vconnections\x12-\n" +
-	"\x12assignment_version\x18\x02 \x01(\x04R\x11assignmentVersion\")\n" +
+	"\x12assignment_version\x18\x02 \x01(\x04R\x11assignmentVersion\x12\x1b\n" +
+	"\thalf_open\x18\x03 \x01(\fR\bhalfOpen\")\n" +
 	"\x11GetServingRequest\x12\x14\n" +
 	"\x05owned\x18\x01 \x01(\bR\x05owned\"p\n" +
 	"\x12GetServingResponse\x12+\n" +

@@ -19,8 +19,9 @@ enum fl_lb_constants {
 	FL_OUTER_TTL = 64,
 	FL_TIER_ONE = 0xff,       /* fl_vip.tier of a balancer of tier one */
 	FL_TIER_SOURCES = 64,     /* entries of `tier_sources` */
-	/* fl_vip.scheme of one with cookies that migrates (FL_VIP_MIGRATES): so others
-	 * need not look at a flag. */
+	/* fl_vip.scheme of one with cookies that migrates: so others need not look at a
+	 * flag. With FL_VIP_MIGRATES entries count more than cookies; without, what the
+	 * hash opens gets one. */
 	FL_MIGRATES = 0x80,
 	FL_SEAT_ANY = 0xfff,      /* a seat's slot while its connection has shown none */
 	/* The first of the 2^14 source ports, the ephemeral ones, that the hash

@@ -11,7 +11,10 @@
  * and goes to the server that holds.
  *
  * While the VIP migrates, an entry is asked for before all this: what was opened under
- * another scheme has none of our cookies, but its timestamp looks like one by chance. */
+ * another scheme has none of our cookies, but its timestamp looks like one by chance.
+ * Before it migrates to a scheme without cookies (no FL_VIP_MIGRATES), what opens gets an
+ * entry, and all goes by its cookie: of two servers that a SYN and its repetition came to,
+ * the entry names the second, and the client's timestamp the one that it has. */
 #ifndef FAIRLEAD_LB_SCHEME_CHEETAH_H
 #define FAIRLEAD_LB_SCHEME_CHEETAH_H
 
@@ -93,6 +96,8 @@ static __always_inline int fl_cheetah_migrates(const struct fl_vip *v, const str
 	w->rules = FL_FORWARD_NEW | FL_RULE_TRACKS;
 	if (p->opens && v->policy == FL_POLICY_HASH)
 		return FL_CONTINUE;
+	if (!(v->flags & FL_VIP_MIGRATES))
+		return 0;
 	w->hash = fl_flow_hash(v, p);
 	event = fl_event_of(seen, tcp && p->kind == FL_KIND_SEGMENT, p->opens);
 	found = fl_flow_touch(v, fl_flow_key(v, p, w->hash), seen & 0xffff, event, tcp);

@@ -26,14 +26,14 @@ import (
 // had is what a server had of a VIP when its migration began, or when it came.
 type had struct {
 	version uint64 // of the migration; 0: it came
-	all     map[host.Connection]bool
+	all     map[host.Connection]host.Opened
 }
 
 // hads are the lists, by VIP id.
 type hads struct {
 	mu   sync.Mutex
 	of   map[uint32]*had
-	list func(netip.AddrPort) (map[host.Connection]bool, error)
+	list func(netip.AddrPort) (map[host.Connection]host.Opened, error)
 }
 
 // lists: at this stage what is opened is as the new scheme has it.
@@ -80,7 +80,7 @@ func (h *hads) follow(a *controller.Assignment, server string, came func(vip uin
 
 // now are v's connections of before that are there still; before there is a list of
 // these, all that are there.
-func (h *hads) now(v *controller.VIP) (map[host.Connection]bool, error) {
+func (h *hads) now(v *controller.VIP) (map[host.Connection]host.Opened, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all, err := h.list(serviceOf(v))
@@ -91,8 +91,13 @@ func (h *hads) now(v *controller.VIP) (map[host.Connection]bool, error) {
 	if list == nil {
 		return all, nil
 	}
-	maps.DeleteFunc(list.all, func(c host.Connection, _ bool) bool { return !all[c] })
-	return list.all, nil
+	for c := range list.all {
+		opened, there := all[c]
+		if list.all[c] = opened; !there {
+			delete(list.all, c)
+		}
+	}
+	return maps.Clone(list.all), nil
 }
 
 // earlier is how many of before are left, nil where v does not migrate or that is not
@@ -136,11 +141,15 @@ func (s service) GetHad(_ context.Context, req *connect.Request[fairleadv1.GetHa
 		if err != nil {
 			return nil, member.Coded(err)
 		}
-		var out []byte
-		for c := range all {
-			out = api.AppendConnection(out, api.Connection(c))
+		r := &fairleadv1.GetHadResponse{AssignmentVersion: a.Version}
+		for c, opened := range all {
+			if opened {
+				r.Connections = api.AppendConnection(r.Connections, api.Connection(c))
+			} else {
+				r.HalfOpen = api.AppendConnection(r.HalfOpen, api.Connection(c))
+			}
 		}
-		return connect.NewResponse(&fairleadv1.GetHadResponse{Connections: out, AssignmentVersion: a.Version}), nil
+		return connect.NewResponse(r), nil
 	}
 	return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("%s has version %d, in which VIP %d does not migrate, and does not know what it had when that came", s.h.name, a.Version, req.Msg.VipId))
 }

@@ -17,9 +17,9 @@ func TestEarlier(t *testing.T) {
 	at := func(port uint16) host.Connection {
 		return host.Connection{Client: netip.AddrPortFrom(netip.MustParseAddr("203.0.113.7"), port), Port: 443}
 	}
-	sockets := map[host.Connection]bool{at(1): true, at(2): true}
+	sockets := map[host.Connection]host.Opened{at(1): true, at(2): true}
 	var failed error
-	h := hads{list: func(s netip.AddrPort) (map[host.Connection]bool, error) {
+	h := hads{list: func(s netip.AddrPort) (map[host.Connection]host.Opened, error) {
 		if s != netip.MustParseAddrPort("192.0.2.1:443") {
 			t.Errorf("%v is listed", s)
 		}

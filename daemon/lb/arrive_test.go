@@ -17,7 +17,7 @@ import (
 // with cookies entries go first until none of it is left; of one that was there, nothing is.
 func TestArrive(t *testing.T) {
 	agent := &hadClient{clients: []netip.AddrPort{netip.MustParseAddrPort("203.0.113.7:1"), netip.MustParseAddrPort("203.0.113.7:2")}}
-	table := &fakeEntries{room: 10, has: map[uint64]int{}}
+	table := &fakeEntries{room: 10, has: map[uint64]int{}, new: map[uint64]bool{}}
 	g := newMigrator(slog.New(slog.DiscardHandler), config.TLS{}, table)
 	g.dial = func(string, config.TLS) (fairleadv1connect.FairleadClient, error) { return agent, nil }
 	of := func(id uint32, scheme vip.Scheme, version uint64) controller.VIP {

@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -153,38 +154,43 @@ func (g *migrator) ask(ctx context.Context, a *controller.Assignment, v *control
 	var mu sync.Mutex
 	askAll(ctx, names, hadAtOnce, hadTimeout, func(ctx context.Context, name string) {
 		s := servers[name]
-		list, failed := g.askOne(ctx, s, v)
+		opened, half, failed := g.askOne(ctx, s, v)
 		mu.Lock()
 		defer mu.Unlock()
 		if failed != nil && s.State != controller.Resting { // one that was removed may be gone
 			err = errors.Join(err, fmt.Errorf("%s: %s", name, api.ErrorText(failed)))
 		}
-		records = append(records, recordsOf(a, v, s.Number, list)...)
+		records = append(records, recordsOf(a, v, s.Number, lb.FlowConfirmed, opened)...)
+		records = append(records, recordsOf(a, v, s.Number, lb.FlowNew, half)...)
 	})
 	return records, err
 }
 
-func (g *migrator) askOne(ctx context.Context, s *controller.Slot, v *controller.VIP) ([]api.Connection, error) {
+func (g *migrator) askOne(ctx context.Context, s *controller.Slot, v *controller.VIP) (opened, half []api.Connection, err error) {
 	client, err := g.dial(s.API, g.tls)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	r, err := client.GetHad(ctx, connect.NewRequest(&fairleadv1.GetHadRequest{VipId: v.ID}))
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case v.Migration != nil && !v.Migration.From.Cookies() && r.Msg.AssignmentVersion < v.Migration.Version:
-		return nil, fmt.Errorf("it has version %d still, and stamps nothing before version %d", r.Msg.AssignmentVersion, v.Migration.Version)
+		return nil, nil, fmt.Errorf("it has version %d still, and stamps nothing before version %d", r.Msg.AssignmentVersion, v.Migration.Version)
 	}
-	return api.Connections(r.Msg.Connections)
+	if opened, err = api.Connections(r.Msg.Connections); err == nil {
+		half, err = api.Connections(r.Msg.HalfOpen)
+	}
+	return opened, half, err
 }
 
-// recordsOf are the entries of what slot's server has.
-func recordsOf(a *controller.Assignment, v *controller.VIP, slot uint16, list []api.Connection) (records []lb.FlowRecord) {
+// recordsOf are the entries of what slot's server has. What is half-open there is new:
+// where another server has the connection, it gives way.
+func recordsOf(a *controller.Assignment, v *controller.VIP, slot uint16, state uint8, list []api.Connection) (records []lb.FlowRecord) {
 	ports := v.Affinity != vip.Address && v.Fragments != vip.Addresses
 	for _, c := range list {
 		key := jet.Key(v.ID, hash.Flow(a.HashKey, c.Client, c.Port, ports), c.Client.Port(), c.Port)
-		records = append(records, lb.FlowRecord{Key: key, VIP: v.ID, Slot: slot, State: lb.FlowConfirmed})
+		records = append(records, lb.FlowRecord{Key: key, VIP: v.ID, Slot: slot, State: state})
 	}
 	return records
 }
@@ -194,6 +200,7 @@ func (g *migrator) enter(ctx context.Context, v *controller.VIP, records []lb.Fl
 	if len(records) == 0 {
 		return nil
 	}
+	slices.SortStableFunc(records, func(a, b lb.FlowRecord) int { return cmp.Compare(a.State, b.State) }) // FlowNew first
 	taken, err := g.table.FlowWrite(records)
 	if err != nil || taken == len(records) {
 		return err
@@ -206,7 +213,7 @@ func (g *migrator) enter(ctx context.Context, v *controller.VIP, records []lb.Fl
 			return err
 		case !ok:
 			missing++
-		case slot != int(r.Slot):
+		case slot != int(r.Slot) && r.State == lb.FlowConfirmed:
 			others++
 		}
 	}

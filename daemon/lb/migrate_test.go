@@ -25,33 +25,38 @@ import (
 type hadClient struct {
 	fairleadv1connect.FairleadClient
 	clients []netip.AddrPort
+	half    []netip.AddrPort // half-open
 	cut     int
 	version uint64
 	err     error
 }
 
 func (c *hadClient) GetHad(context.Context, *connect.Request[fairleadv1.GetHadRequest]) (*connect.Response[fairleadv1.GetHadResponse], error) {
-	var out []byte
-	for _, p := range c.clients {
-		addr := p.Addr().As16()
-		out = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(append(out, addr[:]...), p.Port()), 443)
+	octets := func(clients []netip.AddrPort) (out []byte) {
+		for _, p := range clients {
+			addr := p.Addr().As16()
+			out = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(append(out, addr[:]...), p.Port()), 443)
+		}
+		return out
 	}
-	return connect.NewResponse(&fairleadv1.GetHadResponse{Connections: out[:len(out)-c.cut], AssignmentVersion: c.version}), c.err
+	out := octets(c.clients)
+	return connect.NewResponse(&fairleadv1.GetHadResponse{Connections: out[:len(out)-c.cut], HalfOpen: octets(c.half), AssignmentVersion: c.version}), c.err
 }
 
 // fakeEntries is a flow table with room for so many.
 type fakeEntries struct {
 	room int
 	has  map[uint64]int
+	new  map[uint64]bool // gives way
 }
 
 func (f *fakeEntries) FlowWrite(records []lb.FlowRecord) (taken int, err error) {
 	for _, r := range records {
 		was, there := f.has[r.Key]
-		if there && was != int(r.Slot) || !there && len(f.has) == f.room {
+		if there && was != int(r.Slot) && !f.new[r.Key] || !there && len(f.has) == f.room {
 			continue
 		}
-		f.has[r.Key] = int(r.Slot)
+		f.has[r.Key], f.new[r.Key] = int(r.Slot), r.State == lb.FlowNew
 		taken++
 	}
 	return taken, nil
@@ -71,7 +76,7 @@ func (f *fakeEntries) FlowSweep(context.Context) (lb.FlowStats, error) {
 func TestCollect(t *testing.T) {
 	four, six := netip.MustParseAddrPort("203.0.113.7:4711"), netip.MustParseAddrPort("[2001:db8::7]:4712")
 	agents := map[string]*hadClient{"a": {clients: []netip.AddrPort{four, six}, version: 5}, "b": {clients: []netip.AddrPort{netip.MustParseAddrPort("203.0.113.8:1")}, version: 5}}
-	table := &fakeEntries{room: 10, has: map[uint64]int{}}
+	table := &fakeEntries{room: 10, has: map[uint64]int{}, new: map[uint64]bool{}}
 	g := newMigrator(slog.New(slog.DiscardHandler), config.TLS{}, table)
 	g.dial = func(endpoint string, _ config.TLS) (fairleadv1connect.FairleadClient, error) {
 		return agents[endpoint], nil
@@ -113,6 +118,28 @@ func TestCollect(t *testing.T) {
 		if slot, ok := table.has[key]; !ok || slot != want.slot {
 			t.Errorf("%v: slot %d, %v; must be %d", want.client, slot, ok, want.slot)
 		}
+	}
+	// A SYN and its repetition came to two servers: the one that the client did not answer
+	// has it half-open still.
+	agents["a"].half, agents["b"].half = agents["b"].clients, []netip.AddrPort{four, netip.MustParseAddrPort("203.0.113.9:9")}
+	clear(g.done)
+	clear(table.has)
+	if err := g.collect(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct {
+		client netip.AddrPort
+		slot   int
+	}{{four, 0}, {six, 0}, {agents["b"].clients[0], 4}, {agents["b"].half[1], 4}} {
+		key := jet.Key(3, hash.Flow(a.HashKey, want.client, 443, true), want.client.Port(), 443)
+		if slot, ok := table.has[key]; !ok || slot != want.slot {
+			t.Errorf("half-open elsewhere: %v: slot %d, %v; must be %d", want.client, slot, ok, want.slot)
+		}
+	}
+	agents["a"].half, agents["b"].half = nil, nil
+	clear(g.done)
+	if err := g.collect(t.Context(), a); err != nil {
+		t.Fatal(err)
 	}
 	out := &fairleadv1.VIP{Id: 3, Migration: &fairleadv1.Migration{}}
 	if g.describe(out); out.Migration.Entered != 3 || out.Migration.Lacking != "" {

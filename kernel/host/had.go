@@ -23,11 +23,14 @@ type Connection struct {
 	Port   uint16 // the service's
 }
 
+// Opened says of a connection that its handshake is over.
+type Opened bool
+
 // Connections are those that this server has of a service of TCP (port 0: of all
 // ports), half-open ones included, TIME_WAIT not.
-func (a *Agent) Connections(service netip.AddrPort) (all map[Connection]bool, err error) {
+func (a *Agent) Connections(service netip.AddrPort) (all map[Connection]Opened, err error) {
 	const states = tcpStates &^ (1<<tcpListen | 1<<tcpClose | 1<<tcpSynSent | 1<<tcpTimeWait)
-	all = map[Connection]bool{}
+	all = map[Connection]Opened{}
 	// Twice: one that stands at a seam of the kernel's list can be passed over when
 	// others go meanwhile.
 	for range 2 {
@@ -37,7 +40,8 @@ func (a *Agent) Connections(service netip.AddrPort) (all map[Connection]bool, er
 				return
 			}
 			if port := service.Port(); port == 0 || port == s.local.Port() {
-				all[Connection{s.remote, s.local.Port()}] = true
+				c := Connection{s.remote, s.local.Port()}
+				all[c] = all[c] || s.state != tcpSynRecv && s.state != tcpNewSynRecv
 			}
 		})
 		if err != nil {

@@ -2,14 +2,17 @@ package host
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/fairlead/fairlead/controller"
 	"github.com/fairlead/fairlead/kernel/host/hosttest"
 	choices "github.com/fairlead/fairlead/vip"
+	"github.com/fairlead/fairlead/wire"
 )
 
 // TestMigration: a VIP comes to cookies and goes back to none while connections live. What
@@ -72,6 +75,15 @@ func TestMigration(t *testing.T) {
 			if got := must(r.agent.Connections(service))(t); len(got) != 3 {
 				t.Errorf("it has %v", got)
 			}
+			// A handshake that its client does not end is told from a connection.
+			silent := netip.AddrPortFrom(netip.MustParseAddr("10.99.0.77"), 4711)
+			r.sendFromClient(wire.TCP{Src: silent, Dst: service, Flags: wire.SYN, Seq: 1, Options: wire.SYNOptions(1400, 7)}.Packet())
+			eventually(t, "three connections, and a half-open one", func() bool {
+				got := must(r.agent.Connections(service))(t)
+				half, there := got[Connection{silent, 80}]
+				delete(got, Connection{silent, 80})
+				return there && !bool(half) && slices.Equal(slices.Collect(maps.Values(got)), []Opened{true, true, true})
+			})
 			for _, stage := range []controller.Stage{controller.StagePlace, controller.StageCollect} {
 				apply(without, &controller.Migration{From: with, Stage: stage, Version: 5, Since: time.Unix(1, 0)})
 				open()

@@ -81,6 +81,7 @@ func newHostile(r *rand.Rand) *hostile {
 			Scheme: pick(r, append(balanced(), vip.JET)...), Carrier: vip.Carrier(pick(r, vip.CarrierNames()...)),
 			Policy: pick(r, policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash), Affinity: r.IntN(4) == 0, Share: r.IntN(2) == 0, TrackAll: r.IntN(6) == 0}
 		v.Migrates = v.Scheme.Row().Finds == vip.ByCookie && r.IntN(2) == 0
+		v.Enters = v.Migrates || v.Scheme.Row().Finds == vip.ByCookie && id%3 == 0
 		if v.Scheme.Row().Seats > 0 {
 			v.Layout.SeatBits, v.OpenEpoch = seats.MinBits+r.IntN(min(seats.MaxBits, v.Layout.Bits-2)-seats.MinBits+1), r.IntN(2)
 		}

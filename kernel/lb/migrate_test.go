@@ -41,12 +41,15 @@ func TestMigration(t *testing.T) {
 	r.v.Migration = &controller.Migration{From: from, Stage: controller.StageCollect, Version: r.a.Version + 1}
 	r.apply()
 	clients := map[netip.AddrPort]uint16{}
+	named := func(c netip.AddrPort, slot uint16) FlowRecord {
+		key := jet.Key(r.v.ID, hash.Flow(r.a.HashKey, c, dst.Port(), true), c.Port(), dst.Port())
+		return FlowRecord{Key: key, VIP: r.v.ID, Slot: slot, State: FlowConfirmed}
+	}
 	var records []FlowRecord
 	for i := range 200 {
 		c := r.client()
 		clients[c] = uint16(i % 4) // a server that the hash would not say
-		key := jet.Key(r.v.ID, hash.Flow(r.a.HashKey, c, dst.Port(), true), c.Port(), dst.Port())
-		records = append(records, FlowRecord{Key: key, VIP: r.v.ID, Slot: clients[c], State: FlowConfirmed})
+		records = append(records, named(c, clients[c]))
 	}
 	if taken, err := r.l.FlowWrite(records); err != nil || taken != len(records) {
 		t.Fatal(taken, err)
@@ -90,7 +93,7 @@ func TestMigration(t *testing.T) {
 	for c, slot := range clients {
 		goes("behind the migration", segment(c, wire.ACK, uint32(slot+1)%4), (slot+1)%4)
 	}
-	// And back: placed as the hash does, though its cookie says something else.
+	// And back: placed as the hash does, and found by its cookie.
 	with := r.v.Settings
 	r.v.Settings = from
 	r.v.Migration = &controller.Migration{From: with, Stage: controller.StagePlace, Version: r.a.Version + 1}
@@ -104,6 +107,22 @@ func TestMigration(t *testing.T) {
 				t.Fatal("a cookie is not followed")
 			}
 		}
+	}
+	// A SYN came to a server before, its repetition to the one that has an entry: the
+	// client has the first one's cookie, and has it still when servers have said so.
+	twice := map[netip.AddrPort]uint16{}
+	var said []FlowRecord
+	for range 200 {
+		c, slot := r.client(), uint16(len(twice)%4)
+		r.send(segment(c, wire.SYN, 0))
+		goes("a SYN that was sent again", segment(c, wire.ACK, uint32(slot)), slot)
+		said, twice[c] = append(said, named(c, slot)), slot
+	}
+	if taken, err := r.l.FlowWrite(said); err != nil || taken != len(said) {
+		t.Fatalf("%d of %d taken: %v", taken, len(said), err)
+	}
+	for c, slot := range twice {
+		opened[c] = serverOf(slot)
 	}
 	for _, stage := range []controller.Stage{controller.StageCollect, controller.StageEnding} {
 		next := *r.v.Migration

@@ -275,9 +275,9 @@ func vipEntry(v *model.VIP, put func([]uint32) (uint32, uint32, error)) (e bpf.V
 	}
 	if v.Migrates {
 		e.Flags |= uint8(bpf.VIPMigrates)
-		if v.Scheme.Row().Finds == vip.ByCookie {
-			e.Scheme = bpf.Migrates
-		}
+	}
+	if v.Enters {
+		e.Scheme = bpf.Migrates
 	}
 	if v.TrackAll {
 		e.Flags |= uint8(bpf.VIPTrackAll)

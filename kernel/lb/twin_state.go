@@ -312,6 +312,7 @@ func (r *modelReader) vip(e bpf.VIP) *model.VIP {
 		TrackAll:           has(bpf.VIPTrackAll),
 		Joins:              has(bpf.VIPJoin), JoinHash: e.JoinHash, Generation: e.Generation}
 	if e.Scheme == bpf.Migrates {
+		v.Enters = true
 		if v.Scheme = vip.Cheetah; v.Layout.SeatBits > 0 && !v.TierOne {
 			v.Scheme = vip.CheetahStateful
 		}

@@ -151,7 +151,7 @@ func (t *Tables) cheetah(s *State, r *Result, k *packet, nowMS uint32, opening, 
 		}
 		return
 	}
-	if v.Migrates && t.migrates(s, r, k, nowMS, syn) {
+	if (v.Migrates || v.Enters) && t.migrates(s, r, k, nowMS, syn) {
 		return
 	}
 	if syn {
@@ -195,6 +195,9 @@ func (t *Tables) migrates(s *State, r *Result, k *packet, nowMS uint32, syn bool
 	if syn && r.VIP.Policy == policy.Hash {
 		t.track(s, r, k, nowMS, true, why)
 		return true
+	}
+	if !r.VIP.Migrates {
+		return false
 	}
 	if t.followed(s, r, k, nowMS, syn, k.unlessSpecial(why)) {
 		return true

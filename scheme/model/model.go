@@ -73,6 +73,8 @@ type VIP struct {
 	Joins    bool
 	// Flags of fl_vip_flags.
 	ICMPEcho, FragmentsByAddress, Affinity, Share, Migrates bool
+	// Enters: without Migrates, what the hash opens gets an entry (FL_MIGRATES).
+	Enters bool
 }
 
 // Line is a server's line (fl_line).
