@@ -70,6 +70,7 @@ func (r *runner) offload(ctx context.Context) error {
 	if r.result.Handshakes, err = r.lab.handshakes(ctx); err != nil {
 		return err
 	}
+	r.result.Reasons = r.lab.agentReasons(ctx) // for the judge
 	return r.end(ctx)
 }
 
@@ -101,9 +102,11 @@ func (l *Lab) handshakes(ctx context.Context) ([]Handshakes, error) {
 }
 
 // judgeOffload: agents answered, and changed nothing afterwards; of the others' VIPs
-// segments were changed.
+// segments were changed. What the flood made up looks like a cookie by chance, one in
+// thousands: it has no socket and no right MAC, and is left to the stack as the end of
+// one of its own SYN cookies.
 func (r *runner) judgeOffload(say func(string, ...any)) {
-	of := map[string]Handshakes{}
+	of, forged := map[string]Handshakes{}, r.result.Reasons["handshake_bad_mac"]
 	for _, h := range r.result.Handshakes {
 		of[h.VIP] = h
 	}
@@ -112,12 +115,15 @@ func (r *runner) judgeOffload(say func(string, ...any)) {
 		switch offloads := run.Handshake == vip.HandshakeOffload; {
 		case offloads && h.Opened == 0:
 			say("%s: no handshake was offloaded", run.Name())
-		case offloads && h.Changed > 0 && h.Stack == 0:
-			say("%s: %d of %d segments were changed, must be 0", run.Name(), h.Changed, h.Segments)
+		case offloads && h.Changed > forged && h.Stack == 0:
+			say("%s: %d of %d segments were changed, must be 0 but for %d forged ones", run.Name(), h.Changed, h.Segments, forged)
 		case offloads && h.Changed > h.Segments/1000:
 			say("%s: %d of %d segments were changed, and %d SYNs left to the stack", run.Name(), h.Changed, h.Segments, h.Stack)
 		case !offloads && h.Changed == 0:
 			say("%s: no segment was changed, so the run proves nothing about the others", run.Name())
+		}
+		if run.Handshake == vip.HandshakeOffload {
+			forged -= min(forged, h.Changed)
 		}
 	}
 }
