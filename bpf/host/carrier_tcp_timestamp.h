@@ -98,8 +98,18 @@ static __always_inline _Bool fl_offset_is_cookie(const struct fl_host_control *c
 
 /* ---- in ----------------------------------------------------------------- */
 
+/* A SYN-ACK can be echoed for as long as it is retried; five minutes is above
+ * what any sane tcp_synack_retries gives. */
+#define FL_HANDSHAKE_MS 300000
+
+static __always_inline __u64 fl_monotonic_ms(void)
+{
+	return bpf_ktime_get_ns() / 1000000;
+}
+
 /* The offset of the connection's socket, in the low 32 bits, its owner (enum fl_owner)
- * in the next 8, and then whether it counts microseconds. ports: the client's | the VIP's << 16.
+ * in the next 8, then whether it counts microseconds, and whether it is of a handshake
+ * that began when nothing was stamped. ports: the client's | the VIP's << 16.
  * Global, for the stack's sake. */
 __noinline __u64 fl_offset_at(struct xdp_md *ctx, const struct fl_host_vip *v, __u64 client0,
 			      __u64 client1, __u32 ports)
@@ -116,24 +126,29 @@ __noinline __u64 fl_offset_at(struct xdp_md *ctx, const struct fl_host_vip *v, _
 		fl_offset_of(sk, &o);
 		bpf_sk_release(sk);
 	}
-	return o.ts | (__u64)o.owner << 32 | (__u64) !!o.microseconds << 40;
+	return o.ts | (__u64)o.owner << 32 | (__u64) !!o.microseconds << 40 |
+	       (__u64)(o.owner == FL_OWNER_REQUEST && v->old_slot == FL_NO_SLOT &&
+		       o.synack_us / 1000 < v->slot_since)
+		       << 41;
 }
 
-/* A SYN-ACK can be echoed for as long as it is retried; five minutes is above
- * what any sane tcp_synack_retries gives. */
-#define FL_HANDSHAKE_MS 300000
-
-static __always_inline __u64 fl_monotonic_ms(void)
+/* Whether handshakes may be under way that began when nothing was stamped, as the VIP or
+ * its cookies are new. now: CLOCK_MONOTONIC ms. */
+static __always_inline _Bool fl_stamps_lately(const struct fl_host_vip *v, __u32 now)
 {
-	return bpf_ktime_get_ns() / 1000000;
+	/* The moment lies ahead for up to a second. */
+	return v->old_slot == FL_NO_SLOT &&
+	       now - (__u32)v->slot_since + 1024 <= FL_HANDSHAKE_MS + 1024;
 }
 
 /* Whether an echo, less its socket's offset, is of a SYN-ACK that was sent unstamped. */
 static __always_inline _Bool fl_own_echo(const struct fl_host_vip *v, __u32 ms)
 {
-	__u32 now = fl_monotonic_ms();
+	__u64 now = fl_monotonic_ms();
+	__u32 age = (__u32)now - ms;
+	struct fl_stamp s;
 
-	return now - ms <= FL_HANDSHAKE_MS && (__s32)(ms - (__u32)v->stamp_since) >= 0;
+	return age <= FL_HANDSHAKE_MS && !fl_stamp_at(v, now - age, &s);
 }
 
 /* What TSecr, `was` in the packet, is for the stack: in *is, also as in the
@@ -143,27 +158,28 @@ static __always_inline _Bool fl_restored(struct xdp_md *ctx, const struct fl_hos
 					 const struct fl_host_packet *p, const struct tcphdr *tcp,
 					 __u32 was, __u32 *is)
 {
-	__u32 echo = bpf_ntohl(was), field, epoch, told, cookie, offset = 0;
+	__u32 echo = bpf_ntohl(was), now = fl_shared_now(c), field, epoch, told, cookie, offset = 0;
 	__u64 hash;
 
-	field = fl_timestamp_field(echo, fl_shared_now(c), v->shift);
+	field = fl_timestamp_field(echo, now, v->shift);
 	if (!fl_cheetah_ours(v, p, field, &epoch, &hash, &told)) {
 		fl_host_reason(FL_HOST_IN_FOREIGN_COOKIE, p->l3_len);
 		return 0;
 	}
 	cookie = (field << v->shift) + c->clock_base;
 	if (c->lookup || epoch != (v->stamp_epoch & 1) || v->flags & FL_HOST_VIP_OFFLOAD ||
-	    fl_host_told_vip(v) || fl_host_unstamps(v)) {
+	    fl_host_told_vip(v) || fl_host_unstamps(v) ||
+	    fl_stamps_lately(v, now - c->clock_base)) {
 		__u64 found = fl_offset_at(ctx, v, p->src[0], p->src[1],
 					   p->sport | (__u32)p->dport << 16);
 		__u32 owner = found >> 32 & 0xff;
 
-		if (found >> 40)
+		if (found >> 40 & 1)
 			return 0;
 		offset = found;
 		/* By chance its echo looks like one of ours. The stack takes the end of
 		 * its handshake with what it has sent alone. */
-		if (owner == FL_OWNER_REQUEST && fl_host_unstamps(v) &&
+		if (owner == FL_OWNER_REQUEST && (fl_host_unstamps(v) || found >> 41) &&
 		    fl_own_echo(v, echo - offset))
 			return 0;
 		if (owner == FL_OWNER_NONE) {

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/wire"
 )
 
-// Send puts a frame on the interface's wire as it is.
-func (n *Namespace) Send(iface string, frame []byte) error {
+// Send puts frames on the interface's wire as they are.
+func (n *Namespace) Send(iface string, frames ...[]byte) error {
 	return n.Do(func() error {
 		dev, err := net.InterfaceByName(iface)
 		if err != nil {
@@ -23,7 +23,12 @@ func (n *Namespace) Send(iface string, frame []byte) error {
 			return err
 		}
 		defer unix.Close(fd)
-		return unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: dev.Index})
+		for _, frame := range frames {
+			if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: dev.Index}); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
