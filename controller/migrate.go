@@ -45,8 +45,9 @@ type Migration struct {
 	// From are the settings before; of them what a connection is found by counts.
 	From  vip.Settings `json:"from"`
 	Stage Stage        `json:"stage"`
-	// Version is the one that it began with, Since when its stage did.
+	// Version is the one that it began with, Staged that of its stage, which began Since.
 	Version uint64    `json:"version"`
+	Staged  uint64    `json:"staged"`
 	Since   time.Time `json:"since"`
 }
 
@@ -254,14 +255,14 @@ func (p *planner) stepMigration(v *VIP, w *wanted, next *Assignment) (changed, o
 		if !from.Cookies() {
 			stage = StageCollect
 		}
-		v.Migration = &Migration{From: from, Stage: stage, Version: next.Version, Since: p.stamp()}
+		v.Migration = &Migration{From: from, Stage: stage, Version: next.Version, Staged: next.Version, Since: p.stamp()}
 	case m == nil:
 		return false, false
 	case m.lasting():
 		return p.endMigration(v, next), false
 	default:
 		n := *m
-		n.Since = p.stamp()
+		n.Staged, n.Since = next.Version, p.stamp()
 		n.Stage = map[Stage]Stage{StagePlace: StageCollect, StageCollect: StageEnding}[m.Stage]
 		if m.toCookies() {
 			n.Stage = StageBoth
@@ -333,6 +334,22 @@ func (p *planner) earlier(v *VIP) (n uint64, why string) {
 		n += max(had, stamped)
 	}
 	return n, why
+}
+
+// Waits says that cfg has a VIP be something else than what its migration in a ends in, so
+// that more is to come when that is over. It is false for a cfg that cannot be planned.
+func Waits(cfg *config.Config, a *Assignment) bool {
+	want, err := desired(cfg)
+	if err != nil {
+		return false
+	}
+	for i := range want {
+		w := &want[i].vip
+		if v := a.byIdentity(w.identity()); v != nil && v.Migration != nil && remade(v, w) {
+			return true
+		}
+	}
+	return false
 }
 
 // Migrating says that a VIP of a migrates, so that time alone may change it.

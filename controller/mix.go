@@ -383,6 +383,11 @@ func MissedMayLag(a, b *Assignment, last uint64, server string) error {
 	for i := range b.VIPs {
 		w := &b.VIPs[i]
 		v := a.byIdentity(w.identity())
+		if v != nil && v.Migration != nil && v.Migration.Staged > last && (w.Migration == nil || w.Migration.Stage != v.Migration.Stage) &&
+			(server == "" || slices.ContainsFunc(v.Slots, func(s Slot) bool { return s.Server == server && s.State != Resting })) {
+			return fmt.Errorf("%s, and vip %s, which migrates from scheme %s to %s, is at stage %s since version %d: it goes on when all are",
+				has, v.Name, v.Migration.From.Scheme, v.Scheme, v.Migration.Stage, v.Migration.Staged)
+		}
 		for _, s := range w.Slots {
 			if s.State != Active || s.Version <= last || server != "" && s.Server != server {
 				continue

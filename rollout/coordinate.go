@@ -150,7 +150,7 @@ func (c *Coordinator) apply(ctx context.Context, to aim, o Options) (*Change, er
 			last := ch.Steps[len(ch.Steps)-1]
 			ch.whole, ch.more = true, sync.OnceValue(func() bool {
 				steps, _, err := controller.Plan(to.cfg, last, controller.LiveCounts{}, time.Now(), true)
-				return err != nil || len(steps) > 0
+				return err != nil || len(steps) > 0 || controller.Waits(to.cfg, last)
 			})
 			go ch.more() // while the first steps are handed on
 		}
