@@ -290,13 +290,14 @@ func (m *Migration) words(v *VIP) string {
 }
 
 // rush is how long --force does not end a migration: the change that began it is not
-// the one that gives its connections up.
+// the one that gives its connections up. Nor is a verb's, which is about something else,
+// but for a rotation, which has to come behind it.
 const rush = 30 * time.Second
 
 // endMigration ends it when no connection lives that was opened before.
 func (p *planner) endMigration(v *VIP, next *Assignment) bool {
 	m := v.Migration
-	forced := p.force && !p.now.Before(m.Since.Add(rush))
+	forced := p.force && (p.fromFile || p.newKey != nil) && !p.now.Before(m.Since.Add(rush))
 	if n, why := p.earlier(v); (n > 0 || why != "") && !forced {
 		return false
 	}
