@@ -322,7 +322,10 @@ func HostMayLag(a, b *Assignment, server string) error {
 			if w == nil {
 				return fmt.Errorf("it serves vip %s, which version %d does not have", v.Name, b.Version)
 			}
-			if t, ok := w.Slot(s.Number); stampsForm(w) != stampsForm(v) || agentsForm(w) != agentsForm(v) || chainForm(w) != chainForm(v) || !ok || t.Server != server || t.Address != s.Address {
+			if stampsForm(w) != stampsForm(v) || agentsForm(w) != agentsForm(v) || chainForm(w) != chainForm(v) {
+				return fmt.Errorf("it stamps connections of vip %s otherwise than version %d has it", v.Name, b.Version)
+			}
+			if t, ok := w.Slot(s.Number); !ok || t.Server != server || t.Address != s.Address {
 				return fmt.Errorf("its slot %d of vip %s is another's, or gone, in version %d", s.Number, v.Name, b.Version)
 			}
 		}

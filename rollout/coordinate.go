@@ -339,6 +339,10 @@ func remedy(d *Daemon, start string) string {
 // answer may still go by, which is from: their programs run on without the daemon.
 func mayLag(v *View, silent []*Daemon, from *controller.Assignment, steps []*controller.Assignment) (refused controller.Refusal) {
 	for _, d := range silent {
+		from, steps := from, steps
+		for len(steps) > 0 && d.Last >= steps[0].Version { // it was heard of since, as going by that
+			from, steps = steps[0], steps[1:]
+		}
 		base := d.concern(from)
 		for _, step := range steps {
 			step = d.concern(step)

@@ -74,6 +74,30 @@ func TestMigrationWaits(t *testing.T) {
 	}
 }
 
+// TestMigrationOfSilent: an agent that went away when it had the stage holds nobody up.
+func TestMigrationOfSilent(t *testing.T) {
+	s := newFleet(t, strings.Replace(three, "policy: wrr", "scheme: jet", 1))
+	c, _ := s.linked()
+	ch, err := c.Apply(t.Context(), s.text, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.said(0)
+	text := bytes.Replace(s.text, []byte("scheme: jet"), []byte("scheme: cheetah"), 1)
+	stopsHalf(t, s, text, ch.To+1, Options{})
+	s.heard("lb2")
+	s.away("s3", errors.New("frozen"))
+	if _, err := s.coordinator().Apply(t.Context(), text, Options{}); err != nil {
+		t.Error(err)
+	}
+	if v := s.web(); v.Migration == nil || v.Migration.Stage != controller.StageBoth {
+		t.Errorf("it is at %+v", v.Migration)
+	}
+	if err := s.bad(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestTwoMigrations: between cookies of two forms a VIP has scheme jet until connections end;
 // then the leader goes on by itself, whatever came in between.
 func TestTwoMigrations(t *testing.T) {
