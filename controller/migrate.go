@@ -57,6 +57,9 @@ func (m *Migration) toCookies() bool { return !m.From.Cookies() }
 // lasting: its stage ends with connections, not with a version.
 func (m *Migration) lasting() bool { return m.Stage == StageBoth || m.Stage == StageEnding }
 
+// under: it is at a stage that ends with its version.
+func (m *Migration) under() bool { return m != nil && !m.lasting() }
+
 // with is s, but found as in from.
 func with(s, from vip.Settings) vip.Settings {
 	s.Scheme, s.Policy, s.Share = from.Scheme, from.Policy, from.Share
@@ -239,13 +242,18 @@ func (p *planner) migrates(v *VIP, w *wanted) bool {
 	return remade(v, &w.vip) && p.whyNot(v, w) == ""
 }
 
+// keysFirst: v migrates to w when the keys are as they shall be.
+func (p *planner) keysFirst(v *VIP, w *wanted) bool {
+	return v.Migration == nil && (p.cur.StampEpoch != p.cur.newest().Epoch || p.needsSecret(p.cur)) && p.migrates(v, w)
+}
+
 // stepMigration brings v a stage further, or begins its migration to w. What else w
 // wants comes when all daemons know the last stage.
 func (p *planner) stepMigration(v *VIP, w *wanted, next *Assignment) (changed, only bool) {
 	m := v.Migration
 	switch {
-	case m == nil && p.migrates(v, w) && (p.cur.StampEpoch != p.cur.newest().Epoch || p.needsSecret(p.cur)):
-		return false, true // the keys come first
+	case p.keysFirst(v, w):
+		return false, true
 	case m == nil && p.migrates(v, w):
 		from := v.Settings
 		p.settings(v, w, next)
