@@ -120,8 +120,8 @@ func TestTwoMigrations(t *testing.T) {
 		t.Fatalf("it is at %+v", v.Migration)
 	}
 	left("at stage ending")
-	if _, err := c.Do(t.Context(), Options{}, op(controller.Drain, "s1")); err != nil {
-		t.Fatal(err)
+	if ch, err := c.Do(t.Context(), Options{}, op(controller.Drain, "s1")); err != nil || len(ch.Notes) > 0 {
+		t.Fatalf("%v, notes %q: nobody was asked what lives", err, ch.Notes)
 	}
 	left("after a drain")
 	s.said(0)
