@@ -47,7 +47,7 @@ type Migration struct {
 	Stage Stage        `json:"stage"`
 	// Version is the one that it began with, Staged that of its stage, which began Since.
 	Version uint64    `json:"version"`
-	Staged  uint64    `json:"staged"`
+	Staged  uint64    `json:"staged,omitempty"` // 0: an earlier build began it
 	Since   time.Time `json:"since"`
 }
 
