@@ -45,8 +45,9 @@ type Migration struct {
 	// From are the settings before; of them what a connection is found by counts.
 	From  vip.Settings `json:"from"`
 	Stage Stage        `json:"stage"`
-	// Version is the one that it began with, Since when its stage did.
+	// Version is the one that it began with, Staged that of its stage, which began Since.
 	Version uint64    `json:"version"`
+	Staged  uint64    `json:"staged,omitempty"` // 0: an earlier build began it
 	Since   time.Time `json:"since"`
 }
 
@@ -55,6 +56,9 @@ func (m *Migration) toCookies() bool { return !m.From.Cookies() }
 
 // lasting: its stage ends with connections, not with a version.
 func (m *Migration) lasting() bool { return m.Stage == StageBoth || m.Stage == StageEnding }
+
+// under: it is at a stage that ends with its version.
+func (m *Migration) under() bool { return m != nil && !m.lasting() }
 
 // with is s, but found as in from.
 func with(s, from vip.Settings) vip.Settings {
@@ -241,13 +245,18 @@ func (p *planner) migrates(v *VIP, w *wanted) bool {
 	return remade(v, &w.vip) && p.whyNot(v, w) == ""
 }
 
+// keysFirst: v migrates to w when the keys are as they shall be.
+func (p *planner) keysFirst(v *VIP, w *wanted) bool {
+	return v.Migration == nil && (p.cur.StampEpoch != p.cur.newest().Epoch || p.needsSecret(p.cur)) && p.migrates(v, w)
+}
+
 // stepMigration brings v a stage further, or begins its migration to w. What else w
 // wants comes when all daemons know the last stage.
 func (p *planner) stepMigration(v *VIP, w *wanted, next *Assignment) (changed, only bool) {
 	m := v.Migration
 	switch {
-	case m == nil && p.migrates(v, w) && (p.cur.StampEpoch != p.cur.newest().Epoch || p.needsSecret(p.cur)):
-		return false, true // the keys come first
+	case p.keysFirst(v, w):
+		return false, true
 	case m == nil && p.migrates(v, w):
 		from := v.Settings
 		p.settings(v, w, next)
@@ -257,14 +266,14 @@ func (p *planner) stepMigration(v *VIP, w *wanted, next *Assignment) (changed, o
 		if !from.Cookies() {
 			stage = StageCollect
 		}
-		v.Migration = &Migration{From: from, Stage: stage, Version: next.Version, Since: p.stamp()}
+		v.Migration = &Migration{From: from, Stage: stage, Version: next.Version, Staged: next.Version, Since: p.stamp()}
 	case m == nil:
 		return false, false
 	case m.lasting():
 		return p.endMigration(v, next), false
 	default:
 		n := *m
-		n.Since = p.stamp()
+		n.Staged, n.Since = next.Version, p.stamp()
 		n.Stage = map[Stage]Stage{StagePlace: StageCollect, StageCollect: StageEnding}[m.Stage]
 		if m.toCookies() {
 			n.Stage = StageBoth
@@ -292,13 +301,14 @@ func (m *Migration) words(v *VIP) string {
 }
 
 // rush is how long --force does not end a migration: the change that began it is not
-// the one that gives its connections up.
+// the one that gives its connections up. Nor is a verb's, which is about something else,
+// but for a rotation, which has to come behind it.
 const rush = 30 * time.Second
 
 // endMigration ends it when no connection lives that was opened before.
 func (p *planner) endMigration(v *VIP, next *Assignment) bool {
 	m := v.Migration
-	forced := p.force && !p.now.Before(m.Since.Add(rush))
+	forced := p.force && (p.fromFile || p.newKey != nil) && !p.now.Before(m.Since.Add(rush))
 	if n, why := p.earlier(v); (n > 0 || why != "") && !forced {
 		return false
 	}
@@ -336,6 +346,22 @@ func (p *planner) earlier(v *VIP) (n uint64, why string) {
 		n += max(had, stamped)
 	}
 	return n, why
+}
+
+// Waits says that cfg has a VIP be something else than what its migration in a ends in, so
+// that more is to come when that is over. It is false for a cfg that cannot be planned.
+func Waits(cfg *config.Config, a *Assignment) bool {
+	want, err := desired(cfg)
+	if err != nil {
+		return false
+	}
+	for i := range want {
+		w := &want[i].vip
+		if v := a.byIdentity(w.identity()); v != nil && v.Migration != nil && remade(v, w) {
+			return true
+		}
+	}
+	return false
 }
 
 // Migrating says that a VIP of a migrates, so that time alone may change it.

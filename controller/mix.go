@@ -322,7 +322,10 @@ func HostMayLag(a, b *Assignment, server string) error {
 			if w == nil {
 				return fmt.Errorf("it serves vip %s, which version %d does not have", v.Name, b.Version)
 			}
-			if t, ok := w.Slot(s.Number); stampsForm(w) != stampsForm(v) || agentsForm(w) != agentsForm(v) || chainForm(w) != chainForm(v) || !ok || t.Server != server || t.Address != s.Address {
+			if stampsForm(w) != stampsForm(v) || agentsForm(w) != agentsForm(v) || chainForm(w) != chainForm(v) {
+				return fmt.Errorf("it stamps connections of vip %s otherwise than version %d has it", v.Name, b.Version)
+			}
+			if t, ok := w.Slot(s.Number); !ok || t.Server != server || t.Address != s.Address {
 				return fmt.Errorf("its slot %d of vip %s is another's, or gone, in version %d", s.Number, v.Name, b.Version)
 			}
 		}
@@ -383,6 +386,11 @@ func MissedMayLag(a, b *Assignment, last uint64, server string) error {
 	for i := range b.VIPs {
 		w := &b.VIPs[i]
 		v := a.byIdentity(w.identity())
+		if v != nil && v.Migration != nil && v.Migration.Staged > last && (w.Migration == nil || w.Migration.Stage != v.Migration.Stage) &&
+			(server == "" || slices.ContainsFunc(v.Slots, func(s Slot) bool { return s.Server == server && s.State != Resting })) {
+			return fmt.Errorf("%s, and vip %s, which migrates from scheme %s to %s, is at stage %s since version %d: it goes on when all are",
+				has, v.Name, v.Migration.From.Scheme, v.Scheme, v.Migration.Stage, v.Migration.Staged)
+		}
 		for _, s := range w.Slots {
 			if s.State != Active || s.Version <= last || server != "" && s.Server != server {
 				continue

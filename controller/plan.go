@@ -280,7 +280,7 @@ func (p *planner) step(cur, next *Assignment) (changed bool, err error) {
 				continue
 			}
 		default:
-			if !settled && v.Name != w.vip.Name {
+			if !settled && v.Name != w.vip.Name && !v.Migration.under() {
 				changed = true
 				break // renamed once the VIP that has a wanted name is gone
 			}
@@ -337,10 +337,11 @@ func (p *planner) target(v *VIP) *wanted {
 // anew: v is taken away, and made anew as w.
 func (p *planner) anew(v *VIP, w *wanted) bool { return remade(v, &w.vip) && p.whyNot(v, w) != "" }
 
-// nameLeaves: a VIP that goes still has a name that another shall get.
+// nameLeaves: a VIP that goes, or is not renamed in this step, still has a name that another
+// shall get.
 func (p *planner) nameLeaves(cur *Assignment) bool {
 	return slices.ContainsFunc(cur.VIPs, func(v VIP) bool {
-		if w := p.target(&v); w != nil && !p.anew(&v, w) {
+		if w := p.target(&v); w != nil && !p.anew(&v, w) && (w.vip.Name == v.Name || !v.Migration.under() && !p.keysFirst(&v, w)) {
 			return false
 		}
 		return slices.ContainsFunc(p.want, func(w wanted) bool { return w.vip.Name == v.Name && w.vip.identity() != v.identity() })

@@ -140,6 +140,9 @@ func (f *fleet) take(steps []*Assignment, forced bool) {
 		f.open(next, next)
 		f.conns = slices.DeleteFunc(f.conns, func(c *connection) bool {
 			err := errors.Join(c.follows(f.cur), c.follows(next))
+			if v, w := f.cur.byIdentity(c.vip), next.byIdentity(c.vip); v != nil && w != nil && v.Migration != nil && w.Migration == nil && !w.Cookies() {
+				err = errors.Join(err, fmt.Errorf("version %d ends the migration of vip %s, and it lives", next.Version, w.Name))
+			}
 			if err != nil && !forced {
 				f.t.Fatalf("a connection breaks: %v", err)
 			}

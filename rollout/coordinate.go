@@ -150,7 +150,7 @@ func (c *Coordinator) apply(ctx context.Context, to aim, o Options) (*Change, er
 			last := ch.Steps[len(ch.Steps)-1]
 			ch.whole, ch.more = true, sync.OnceValue(func() bool {
 				steps, _, err := controller.Plan(to.cfg, last, controller.LiveCounts{}, time.Now(), true)
-				return err != nil || len(steps) > 0
+				return err != nil || len(steps) > 0 || controller.Waits(to.cfg, last)
 			})
 			go ch.more() // while the first steps are handed on
 		}
@@ -339,6 +339,10 @@ func remedy(d *Daemon, start string) string {
 // answer may still go by, which is from: their programs run on without the daemon.
 func mayLag(v *View, silent []*Daemon, from *controller.Assignment, steps []*controller.Assignment) (refused controller.Refusal) {
 	for _, d := range silent {
+		from, steps := from, steps
+		for len(steps) > 0 && d.Last >= steps[0].Version { // it was heard of since, as going by that
+			from, steps = steps[0], steps[1:]
+		}
 		base := d.concern(from)
 		for _, step := range steps {
 			step = d.concern(step)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -256,7 +257,7 @@ func (v *View) join(ctx context.Context, more []*Daemon) {
 // is brought along.
 func (v *View) notes() []string {
 	notes := slices.Clone(v.conflicts)
-	if v.Base != nil {
+	if v.Base != nil && !slices.Contains(slices.Collect(maps.Values(v.Live.Silent)), unasked) {
 		notes = append(notes, v.Base.Migrations(v.Live)...)
 	}
 	for _, d := range v.Daemons {

@@ -217,6 +217,9 @@ func differs(cfg *config.Config, a *controller.Assignment) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if controller.Waits(cfg, a) {
+		return len(lines) + 1, nil
+	}
 	return len(lines), nil
 }
 

@@ -137,10 +137,11 @@ func (c *Coordinator) tidyOnce(ctx context.Context, head ledger.Head, p *pace) (
 	if !head.Left {
 		p.unfinished = ""
 	} else if settled {
-		if done, err = c.finish(ctx, head, p); err == nil || errors.Is(err, controller.ErrConflict) {
+		if done, err = c.finish(ctx, head, p); len(done) > 0 || errors.Is(err, controller.ErrConflict) {
 			return done, err
 		}
-		// What else there is to do does not wait for it.
+		// What else there is to do does not wait for it, as for connections that a migration
+		// waits for.
 		defer func(finish error) {
 			if err == nil && len(done) == 0 {
 				err = finish

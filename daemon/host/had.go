@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -31,9 +32,17 @@ type had struct {
 
 // hads are the lists, by VIP id.
 type hads struct {
-	mu   sync.Mutex
-	of   map[uint32]*had
-	list func(netip.AddrPort) (map[host.Connection]host.Opened, error)
+	mu     sync.Mutex
+	of     map[uint32]*had
+	looked look // the last
+	list   func(netip.AddrPort) (map[host.Connection]host.Opened, error)
+}
+
+// look is a VIP's sockets, as they were at a time or later.
+type look struct {
+	vip uint32
+	at  time.Time
+	all map[host.Connection]host.Opened
 }
 
 // lists: at this stage what is opened is as the new scheme has it.
@@ -74,42 +83,54 @@ func (h *hads) follow(a *controller.Assignment, server string, came func(vip uin
 		}
 		next[v.ID] = &had{version, all}
 	}
-	h.of = next
+	h.of, h.looked = next, look{}
 	return nil
 }
 
 // now are v's connections of before that are there still; before there is a list of
-// these, all that are there.
+// these, all that are there. They are the caller's.
 func (h *hads) now(v *controller.VIP) (map[host.Connection]host.Opened, error) {
+	asked := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all, err := h.list(serviceOf(v))
-	if err != nil {
-		return nil, fmt.Errorf("vip %s: list connections: %w", v.Name, err)
+	all, err := h.left(v, asked)
+	return maps.Clone(all), err
+}
+
+// left is now, of h's own, with h locked. Many balancers ask at once, and have one look at the
+// sockets together: one that began after they asked.
+func (h *hads) left(v *controller.VIP, asked time.Time) (map[host.Connection]host.Opened, error) {
+	if h.looked.vip != v.ID || !h.looked.at.After(asked) {
+		at := time.Now()
+		all, err := h.list(serviceOf(v))
+		if err != nil {
+			return nil, fmt.Errorf("vip %s: list connections: %w", v.Name, err)
+		}
+		h.looked = look{v.ID, at, all}
 	}
 	list := h.of[v.ID]
 	if list == nil {
-		return all, nil
+		return h.looked.all, nil
 	}
 	for c := range list.all {
-		opened, there := all[c]
+		opened, there := h.looked.all[c]
 		if list.all[c] = opened; !there {
 			delete(list.all, c)
 		}
 	}
-	return maps.Clone(list.all), nil
+	return list.all, nil
 }
 
 // earlier is how many of before are left, nil where v does not migrate or that is not
 // known.
 func (h *hads) earlier(v *controller.VIP) (*uint64, error) {
+	asked := time.Now()
 	h.mu.Lock()
-	known := h.of[v.ID] != nil && v.Migration != nil
-	h.mu.Unlock()
-	if !known {
+	defer h.mu.Unlock()
+	if h.of[v.ID] == nil || v.Migration == nil {
 		return nil, nil
 	}
-	left, err := h.now(v)
+	left, err := h.left(v, asked)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/fairlead/fairlead/controller"
@@ -70,5 +72,57 @@ func TestEarlier(t *testing.T) {
 	failed = errors.New("no netlink")
 	if err := h.follow(a, "s", func(uint32) bool { return false }); err == nil {
 		t.Error("a list that fails goes unnoticed")
+	}
+}
+
+// TestHadAtOnce: balancers ask while others do, and connections end meanwhile; who asks at
+// once has one look at the sockets together.
+func TestHadAtOnce(t *testing.T) {
+	const clients, balancers = 1000, 16
+	var looks atomic.Int32
+	entered, goes := make(chan struct{}), make(chan struct{})
+	h := hads{list: func(netip.AddrPort) (map[host.Connection]host.Opened, error) {
+		n := looks.Add(1)
+		if n == 2 { // the first that a balancer has
+			close(entered)
+			<-goes
+		}
+		all := map[host.Connection]host.Opened{}
+		for port := uint16(n) * 10; port < clients; port++ {
+			all[host.Connection{Client: netip.AddrPortFrom(netip.MustParseAddr("203.0.113.7"), port), Port: 443}] = true
+		}
+		return all, nil
+	}}
+	v := controller.VIP{ID: 3, Settings: vip.Settings{Address: netip.MustParseAddr("192.0.2.1"), Port: 443, Protocol: vip.TCP, Scheme: vip.Cheetah, CookieBits: 12},
+		Migration: &controller.Migration{From: vip.Settings{Scheme: vip.JET}, Stage: controller.StageBoth, Version: 5}, Slots: []controller.Slot{{Server: "s", State: controller.Active}}}
+	if err := h.follow(&controller.Assignment{VIPs: []controller.VIP{v}}, "s", func(uint32) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for n := range 50 {
+		for range balancers {
+			all.Go(func() {
+				had, err := h.now(&v)
+				if err != nil {
+					t.Error(err)
+				}
+				for c := range had { // as GetHad does
+					_ = c
+				}
+			})
+		}
+		all.Go(func() {
+			if _, err := h.earlier(&v); err != nil {
+				t.Error(err)
+			}
+		})
+		if n == 0 {
+			<-entered
+			close(goes)
+		}
+	}
+	all.Wait()
+	if n := looks.Load(); n < 2 || n > 50*balancers/2 {
+		t.Errorf("%d looks for %d answers", n, 51*balancers)
 	}
 }

@@ -2,6 +2,8 @@ package lb
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/controller"
@@ -49,11 +51,16 @@ func isNew(a *controller.Assignment, v *controller.VIP) bool {
 }
 
 // arrive enters what servers have of VIPs that are new here; has says which packets go by
-// already, and whether entries count more than cookies there, as a process before left it.
-// What it returns is a as packets are to go by it.
-func (g *migrator) arrive(ctx context.Context, a *controller.Assignment, has func(vip uint32) (here, first bool)) *controller.Assignment {
+// already, and whether entries count more than cookies there: before this process has begun,
+// as one before left it; later, as a migration that is over now had it. What it returns is a
+// as packets are to go by it.
+func (g *migrator) arrive(ctx context.Context, a *controller.Assignment, begun bool, has func(vip uint32) (here, first bool)) *controller.Assignment {
 	own, there := *a, map[uint32]bool{}
 	own.VIPs = append([]controller.VIP(nil), a.VIPs...)
+	came := map[*controller.VIP]*arrival{}
+	var looks sync.WaitGroup // at once: an agent that hangs holds all up once, not for each
+	brief, cancel := context.WithTimeout(ctx, hadBrief)
+	defer cancel()
 	for i := range own.VIPs {
 		v := &own.VIPs[i]
 		there[v.ID] = true
@@ -63,7 +70,7 @@ func (g *migrator) arrive(ctx context.Context, a *controller.Assignment, has fun
 		here, first := has(v.ID)
 		g.mu.Lock()
 		at := g.came[v.ID]
-		if at == nil && (here && first || !here && isNew(a, v)) {
+		if at == nil && (here && first && !begun || !here && isNew(a, v)) {
 			at = &arrival{since: time.Now(), left: true}
 			g.came[v.ID] = at
 		}
@@ -71,9 +78,13 @@ func (g *migrator) arrive(ctx context.Context, a *controller.Assignment, has fun
 		if at == nil {
 			continue
 		}
+		came[v] = at
 		if _, entered := g.stands(at); !here && entered == 0 {
-			g.look(ctx, a, v, at)
+			looks.Go(func() { g.look(brief, a, v, at) })
 		}
+	}
+	looks.Wait()
+	for v, at := range came {
 		if left, _ := g.stands(at); v.Cookies() && left {
 			v.Migration = &controller.Migration{From: vip.Settings{Protocol: v.Protocol}, Stage: controller.StageBoth, Version: a.Version}
 		}
@@ -100,9 +111,7 @@ func (g *migrator) look(ctx context.Context, a *controller.Assignment, v *contro
 	ctx, cancel := context.WithTimeout(ctx, hadBrief)
 	defer cancel()
 	records, err := g.ask(ctx, a, v)
-	if err == nil {
-		err = g.enter(ctx, v, records)
-	}
+	err = errors.Join(err, g.enter(ctx, v, records)) // what is known, whoever else is silent
 	if err != nil {
 		g.log.Debug("connections of before a new VIP are not all known", "vip", v.Name, "error", err)
 	}

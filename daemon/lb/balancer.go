@@ -60,6 +60,7 @@ type balancer struct {
 
 	known   []health.Known // before the first assignment: what was known
 	begun   bool           // one was applied
+	version uint64         // of the one that was applied last
 	learned chan struct{}  // what is known has changed
 
 	mu       sync.Mutex
@@ -174,16 +175,17 @@ func (b *balancer) again() {
 }
 
 // Apply takes servers that are down out of the tables; they keep their slots. Of VIPs that
-// migrate it first enters what servers have (migrator).
+// migrate it first enters what servers have (migrator), where the version is new: what is
+// applied again, since a server is down, waits for no agent.
 func (b *balancer) Apply(a *controller.Assignment) (due time.Time, err error) {
-	if b.begun {
-		if err := b.moves.collect(context.Background(), a); err != nil && relies(a) {
+	if b.begun && a.Version != b.version {
+		if err := b.moves.collect(context.Background(), a, b.moves.waits); err != nil && relies(a) {
 			return due, err
 		}
 	}
 	b.moves.follow(a)
 	began := time.Now()
-	a = b.moves.arrive(context.Background(), a.At(b.tier), b.lb.Has).AtBalancers()
+	a = b.moves.arrive(context.Background(), a.At(b.tier), b.begun, b.lb.Has).AtBalancers()
 	if !b.begun {
 		b.recall(a)
 	}
@@ -192,7 +194,7 @@ func (b *balancer) Apply(a *controller.Assignment) (due time.Time, err error) {
 	if err != nil {
 		return due, err
 	}
-	b.begun, b.known = true, nil
+	b.begun, b.version, b.known = true, a.Version, nil
 	b.applied(a, down, failOpen)
 	targets := b.targets(a)
 	vips := map[uint32]netip.Addr{}

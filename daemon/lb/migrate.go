@@ -105,27 +105,45 @@ func (g *migrator) owes(v *controller.VIP) bool {
 	return c == nil || c.version != v.Migration.Version || c.lacking != "" || time.Since(c.at) > hadRenew
 }
 
-// collect asks for what a owes; err names what is missing.
-func (g *migrator) collect(ctx context.Context, a *controller.Assignment) (err error) {
-	for i := range a.VIPs {
-		v := &a.VIPs[i]
-		if !g.owes(v) {
-			continue
-		}
-		c := &collected{version: v.Migration.Version, at: time.Now()}
-		records, lacking := g.ask(ctx, a, v)
-		lacking = errors.Join(lacking, g.enter(ctx, v, records))
-		c.entered = uint64(len(records))
-		if lacking != nil {
-			c.lacking = strings.ReplaceAll(lacking.Error(), "\n", "; ")
-			err = errors.Join(err, fmt.Errorf("vip %s: the connections that were opened under scheme %s are not all known: %w", v.Name, v.Migration.From.Scheme, lacking))
-		} else {
-			g.log.Info("entered the connections that servers have of a VIP that migrates", "vip", v.Name, "connections", len(records))
-		}
-		g.mu.Lock()
-		g.done[v.ID] = c
-		g.mu.Unlock()
+// waits: packets go by this version of v only when its connections are known, or were asked
+// for once at least. What is lacking later run asks for, and nobody waits.
+func (g *migrator) waits(v *controller.VIP) bool {
+	if !v.Collects() {
+		return false
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c := g.done[v.ID]
+	return c == nil || c.version != v.Migration.Version || c.lacking != "" && v.Migration.Stage == controller.StageCollect
+}
+
+// collect asks for those of a's VIPs that are due, all at once; err names what is missing.
+func (g *migrator) collect(ctx context.Context, a *controller.Assignment, due func(*controller.VIP) bool) error {
+	var all sync.WaitGroup
+	errs := make([]error, len(a.VIPs)) // in their order
+	for i := range a.VIPs {
+		if v := &a.VIPs[i]; due(v) {
+			all.Go(func() { errs[i] = g.collectOne(ctx, a, v) })
+		}
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func (g *migrator) collectOne(ctx context.Context, a *controller.Assignment, v *controller.VIP) (err error) {
+	c := &collected{version: v.Migration.Version, at: time.Now()}
+	records, lacking := g.ask(ctx, a, v)
+	lacking = errors.Join(lacking, g.enter(ctx, v, records))
+	c.entered = uint64(len(records))
+	if lacking != nil {
+		c.lacking = strings.ReplaceAll(lacking.Error(), "\n", "; ")
+		err = fmt.Errorf("vip %s: the connections that were opened under scheme %s are not all known: %w", v.Name, v.Migration.From.Scheme, lacking)
+	} else {
+		g.log.Info("entered the connections that servers have of a VIP that migrates", "vip", v.Name, "connections", len(records))
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.done[v.ID] = c
 	return err
 }
 
@@ -249,7 +267,7 @@ func (g *migrator) run(ctx context.Context) error {
 		if g.round(ctx, a) {
 			g.again()
 		}
-		err := g.collect(ctx, a)
+		err := g.collect(ctx, a, g.owes)
 		if err != nil && ctx.Err() == nil && told != err.Error() {
 			told = err.Error()
 			g.log.Warn("connections of a VIP that migrates are asked for again", "error", err)

@@ -21,8 +21,7 @@ type Head struct {
 	Turn int `json:"turn"`
 	// Prior is the version before, 0 if there is none.
 	Prior uint64 `json:"prior"`
-	// Open: kinds were given their turn at once, and not all of them are known to go
-	// by Version yet.
+	// Open: kinds were given their turn, and not all of them are known to go by Version yet.
 	Open bool `json:"open,omitempty"`
 	// Desired is the text that Version was planned from.
 	Desired Desired `json:"desired,omitzero"`
@@ -103,10 +102,10 @@ func (l *Ledger) Heads(ctx context.Context) iter.Seq2[Head, error] {
 }
 
 // Turn lets the first n kinds of daemons go by the head, when those whose turn it was
-// are known to: it is open no more.
+// are known to. Where n was the turn already it is open no more.
 func (l *Ledger) Turn(ctx context.Context, head Head, n int) (Head, error) {
 	next := head
-	next.Turn, next.Open = n, false
+	next.Turn, next.Open = n, n > head.Turn
 	return l.move(ctx, head, next)
 }
 
