@@ -3,8 +3,10 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"runtime/debug"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -30,4 +32,15 @@ func begin() {
 	}
 }
 
-func addMore(*cobra.Command) {}
+// wholes are the commands that only fairlead has.
+var wholes = slices.Concat([]string{"lb", "host", "switch", "controller", "router", "mptcp", "doctor", "trace", "path", "unload"},
+	slices.Sorted(maps.Keys(cli.Experiments)))
+
+// addMore has who types one of these told where it is.
+func addMore(root *cobra.Command) {
+	for _, name := range wholes {
+		root.AddCommand(&cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true, RunE: func(*cobra.Command, []string) error {
+			return cli.Usagef("%s has no command %q: it is about the machine that it runs on; use `%s %s` there", cli.Ctl, name, cli.Product, name)
+		}})
+	}
+}

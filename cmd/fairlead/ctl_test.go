@@ -16,20 +16,28 @@ import (
 func TestCtl(t *testing.T) {
 	ctl := filepath.Join(filepath.Dir(built.Fairlead(t)), cli.Ctl)
 	whole := newRootCommand()
-	has := 0
+	has := map[string]bool{"help": true, "completion": true}
 	_, help, _ := start(t, ctl, "--help")
 	for line := range strings.Lines(help) {
 		fields := strings.Fields(line)
 		if !strings.HasPrefix(line, "  ") || strings.HasPrefix(line, "  fairleadctl") || strings.HasPrefix(fields[0], "-") || fields[0] == "help" {
 			continue
 		}
-		has++
+		has[fields[0]] = true
 		if c, _, err := whole.Find(fields[:1]); err != nil || c == whole {
 			t.Errorf("%s: %v", fields[0], err)
 		}
 	}
-	if has < 20 {
-		t.Errorf("%d commands: %s", has, help)
+	if len(has) < 20 {
+		t.Errorf("%d commands: %s", len(has), help)
+	}
+	for _, c := range whole.Commands() {
+		if has[c.Name()] {
+			continue
+		}
+		if status, _, said := start(t, ctl, c.Name(), "-f", "x"); status != cli.ExitUsage || !strings.Contains(said, "use `fairlead "+c.Name()+"`") {
+			t.Errorf("%s: %d %q", c.Name(), status, said)
+		}
 	}
 	file := filepath.Join(t.TempDir(), "fairlead.yaml")
 	if err := os.WriteFile(file, []byte("vips: [{name: web, address: 192.0.2.10, port: 80, scheme: jett}]\n"), 0o600); err != nil {
@@ -38,9 +46,6 @@ func TestCtl(t *testing.T) {
 	status, out, said := start(t, ctl, "check", "-f", file)
 	if wholeStatus, wholeOut, wholeSaid := start(t, built.Fairlead(t), "check", "-f", file); status != cli.ExitFailed || status != wholeStatus || out != wholeOut || said != wholeSaid {
 		t.Errorf("check: %d %q %q, and fairlead's %d %q %q", status, out, said, wholeStatus, wholeOut, wholeSaid)
-	}
-	if status, _, said := start(t, ctl, "lb"); status != cli.ExitUsage || !strings.Contains(said, "lb") {
-		t.Errorf("lb: %d %q", status, said)
 	}
 	info, err := os.Stat(ctl)
 	if err != nil {
