@@ -178,12 +178,14 @@ func (b *balancer) again() {
 // migrate it first enters what servers have (migrator), where the version is new: what is
 // applied again, since a server is down, waits for no agent.
 func (b *balancer) Apply(a *controller.Assignment) (due time.Time, err error) {
+	b.moves.follow(a)
 	if b.begun && a.Version != b.version {
-		if err := b.moves.collect(context.Background(), a, b.moves.waits); err != nil && relies(a) {
+		brief, cancel := context.WithTimeout(context.Background(), hadBrief) // run asks for longer
+		err := b.moves.collect(brief, a, b.moves.waits)
+		if cancel(); err != nil && relies(a) {
 			return due, err
 		}
 	}
-	b.moves.follow(a)
 	began := time.Now()
 	a = b.moves.arrive(context.Background(), a.At(b.tier), b.begun, b.lb.Has).AtBalancers()
 	if !b.begun {

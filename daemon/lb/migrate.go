@@ -65,7 +65,7 @@ type collected struct {
 const (
 	hadTimeout = 10 * time.Second
 	hadAtOnce  = 64
-	// hadBrief is for how long a VIP that is new waits for it.
+	// hadBrief is for how long a version waits for it, in which a VIP migrates or is new.
 	hadBrief = 3 * time.Second
 	// hadRetry is until an agent is asked again that did not answer, hadRenew until all
 	// are: an entry lasts two hours.
@@ -143,7 +143,9 @@ func (g *migrator) collectOne(ctx context.Context, a *controller.Assignment, v *
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.done[v.ID] = c
+	if was := g.done[v.ID]; was == nil || was.version != c.version || was.lacking != "" || lacking == nil {
+		g.done[v.ID] = c // else another look was patient for longer
+	}
 	return err
 }
 

@@ -125,6 +125,12 @@ func TestCollect(t *testing.T) {
 	if err := g.collect(t.Context(), a, g.owes); err != nil || len(g.lacks(a)) > 0 {
 		t.Fatal(err, g.lacks(a))
 	}
+	// Who was less patient takes away nothing.
+	agents["b"].err = connect.NewError(connect.CodeDeadlineExceeded, errors.New("slow"))
+	if err := g.collect(t.Context(), a, func(*controller.VIP) bool { return true }); err == nil || len(g.lacks(a)) > 0 {
+		t.Error(err, g.lacks(a))
+	}
+	agents["b"].err = nil
 	for _, want := range []struct {
 		client netip.AddrPort
 		slot   int
