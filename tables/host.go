@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/controller"
@@ -198,10 +197,6 @@ func HostSlots(vip *controller.VIP, server string) (slot, other *controller.Slot
 	return slot, other
 }
 
-// maxKeepalive is after how much silence a connection is probed at the latest:
-// soon enough for the state that firewalls and NAT keep of it.
-const maxKeepalive = 2 * time.Minute
-
 // hostEntry is the VIP's entry without what depends on time.
 func hostEntry(as *controller.Assignment, vip *controller.VIP, slot *controller.Slot, mtu int) (bpf.HostVIP, Key, error) {
 	key := Key{Addr: vip.Address.Unmap(), Port: vip.Port, Proto: vip.Proto()}
@@ -239,8 +234,7 @@ func hostEntry(as *controller.Assignment, vip *controller.VIP, slot *controller.
 	if vip.Offloads() {
 		v.Flags |= uint16(bpf.HostVIPOffload)
 	}
-	// A quarter of the idle limit leaves room for probes that get lost.
-	v.KeepaliveMs = uint32(min(layout.IdleLimit()/4, maxKeepalive).Milliseconds())
+	v.KeepaliveMs = uint32(layout.Keepalive().Milliseconds())
 	return v, key, nil
 }
 

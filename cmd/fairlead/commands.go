@@ -39,6 +39,7 @@ func addCommands(root *cobra.Command) {
 		newDescribeCommand(),
 		newEventsCommand(),
 		newConnectionsCommand(),
+		newCookieCommand(),
 		newVersionCommand(),
 	)
 	add(groupChange,

@@ -65,6 +65,14 @@ func (l Layout) IdleLimit() time.Duration {
 	return time.Duration((1<<l.Shift())-2*SkewMS) * time.Millisecond
 }
 
+// maxKeepalive is after how much silence a connection is probed at the latest: soon enough
+// for the state that firewalls and NAT keep of it.
+const maxKeepalive = 2 * time.Minute
+
+// Keepalive is after how much silence agents have a connection probed: a quarter of the idle
+// limit, which leaves room for probes that get lost.
+func (l Layout) Keepalive() time.Duration { return min(l.IdleLimit()/4, maxKeepalive) }
+
 // Validate says what is wrong with the layout, if anything.
 func (l Layout) Validate() error {
 	if l.Bits < MinBits || l.Bits > MaxBits {
