@@ -34,6 +34,7 @@ func TestEveryCase(t *testing.T) {
 		cheetah-known-v6 tier1-known cheetah-known-gue cheetah-known-gue-steered cheetah-new-rr cheetah-new-wrr cheetah-new-p2c
 		cheetah-new-least-conn cheetah-new-hash cheetah-bad-cookie stateless-known-1m
 		jet-known-1m jet-anchor-known-1m jet-tracked jet-new full-ct-known-1 full-ct-known-1m full-ct-new
+		stateful-known-1 stateful-known-1m stateful-known-2cpu stateful-new stateful-close floor-lru-new
 		beamer-known beamer-known-v6 beamer-known-gue beamer-known-moved beamer-new beamer-known-6m beamer-known-6m-moved
 		host-in host-out host-in-ts1 host-out-ts1 host-in-settled host-in-owned host-forward host-forward-first
 		router-hash router-cflb router-cflb-steered router-rc5 router-skip32 router-hash-v6 router-cflb-v6`) {

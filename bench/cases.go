@@ -1,14 +1,11 @@
 package bench
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-
-	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/wire"
@@ -21,6 +18,7 @@ type lbCase struct {
 	floor  bool
 	to     netip.Addr
 	syn    bool
+	fin    bool
 	set    flowSet
 	first  uint32 // of the set's flows
 	flows  uint32
@@ -31,6 +29,15 @@ type lbCase struct {
 	table string
 	// Shares of the packets that must find an entry, and make one.
 	hits, made share
+	// seats are those of the case, taken that share of the packets that take one.
+	seats seatState
+	taken share
+	// lru: the floor, and an insert into a BPF LRU hash.
+	lru bool
+	// cpus are at it at once; 0: one. Then what a packet takes is compared with another
+	// case than the floor.
+	cpus  int
+	other string
 }
 
 // share is a range of shares of the packets; the zero value: none.
@@ -53,6 +60,7 @@ const (
 	full                  // one that has room for every flow
 	large                 // a VIP of manyBuckets
 	steering              // one that steers tunnels
+	seating               // one whose connections have seats
 )
 
 // openBalancers loads the balancer once for each kind of case.
@@ -73,17 +81,19 @@ func openBalancers() (s *suite, err error) {
 		if err != nil {
 			return nil, err
 		}
-		closers = append(closers, func() { b.o.Close() })
-		release, err := hold(b.o.BenchNone, b.o.BenchFloor, b.o.BenchLb)
+		closers = append(closers, b.close)
+		release, err := hold(b.o.BenchNone, b.o.BenchFloor, b.o.BenchLb, b.o.BenchLru)
 		if err != nil {
 			return nil, err
 		}
 		closers = append(closers, release)
 		return b, nil
 	}
-	const many, ct, steered = "beamer-6m", "full-ct", "gue-steered"
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(vips)), func(name string) bool { return name == many || name == ct || name == steered })
-	var by [steering + 1]*balancer
+	const many, ct, steered, stateful = "beamer-6m", "full-ct", "gue-steered", "stateful"
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(vips)), func(name string) bool {
+		return slices.Contains([]string{many, ct, steered, stateful}, name)
+	})
+	var by [places]*balancer
 	if by[usual], err = open(names, flowLimit, known, bad, known6, untracked, tracked); err != nil {
 		return nil, err
 	}
@@ -96,6 +106,17 @@ func openBalancers() (s *suite, err error) {
 	if by[steering], err = open([]string{steered}, flowLimit, known); err != nil {
 		return nil, err
 	}
+	if by[seating], err = open([]string{stateful}, flowLimit, seated, bad); err != nil {
+		return nil, err
+	}
+	for cpu := range 2 {
+		l, release, err := by[seating].second(cpu)
+		if err != nil {
+			return nil, err
+		}
+		closers = append(closers, release)
+		by[seating].cpus = append(by[seating].cpus, l)
+	}
 	for _, keep := range []func() error{
 		func() error { return by[usual].keepFlows("jet", tracked) },
 		func() error { return by[usual].keepFlows("anchor", tracked) },
@@ -107,15 +128,17 @@ func openBalancers() (s *suite, err error) {
 	}
 	s = balancerSuite(by)
 	s.refresh = func() error {
-		return errors.Join(by[usual].refresh(), by[full].refresh(), by[large].refresh(), by[steering].refresh())
+		return errors.Join(by[usual].refresh(), by[full].refresh(), by[large].refresh(), by[steering].refresh(), by[seating].refresh())
 	}
 	s.close = closeAll
 	return s, nil
 }
 
-func balancerSuite(balancers [steering + 1]*balancer) *suite {
+const places = seating + 1
+
+func balancerSuite(balancers [places]*balancer) *suite {
 	const passes, news = bpf.ReasonCount, bpf.ForwardNew
-	rr, jet, ct := vips["rr"].addr, vips["jet"].addr, vips["full-ct"].addr
+	rr, jet, ct, stateful := vips["rr"].addr, vips["jet"].addr, vips["full-ct"].addr, vips["stateful"].addr
 	list := []lbCase{
 		{name: "floor", floor: true, to: rr, flows: 1, action: xdpTX, reason: passes},
 		{name: "floor-1m", floor: true, to: rr, flows: flowCount, action: xdpTX, reason: passes},
@@ -148,6 +171,12 @@ func balancerSuite(balancers [steering + 1]*balancer) *suite {
 			hits: most, made: few},
 		lbCase{name: "full-ct-new", on: full, to: ct, syn: true, set: bad, flows: flowCount, table: "full-ct", action: xdpTX,
 			reason: news, made: all},
+		lbCase{name: "stateful-known-1", on: seating, to: stateful, set: seated, flows: 1, seats: seatsLive, action: xdpTX, reason: passes},
+		lbCase{name: "stateful-known-1m", on: seating, to: stateful, set: seated, flows: flowCount, seats: seatsLive, action: xdpTX, reason: passes},
+		lbCase{name: "stateful-known-2cpu", on: seating, to: stateful, set: seated, flows: flowCount, seats: seatsLive, cpus: 2, other: "stateful-known-1m", action: xdpTX, reason: passes},
+		lbCase{name: "stateful-new", on: seating, to: stateful, syn: true, set: bad, flows: flowCount, seats: seatsFree, taken: most, action: xdpTX, reason: news},
+		lbCase{name: "stateful-close", on: seating, to: stateful, set: seated, fin: true, flows: flowCount, seats: seatsClosing, action: xdpTX, reason: passes},
+		lbCase{name: "floor-lru-new", lru: true, to: rr, set: bad, flows: flowCount, action: xdpTX, reason: passes},
 		lbCase{name: "beamer-known", to: vips["beamer"].addr, flows: flowCount, action: xdpTX, reason: passes},
 		lbCase{name: "beamer-known-v6", to: vips["beamer-v6"].addr, set: known6, flows: flowCount, action: xdpTX, reason: passes},
 		lbCase{name: "beamer-known-gue", to: vips["beamer-gue"].addr, flows: flowCount, action: xdpTX, reason: passes},
@@ -163,11 +192,11 @@ func balancerSuite(balancers [steering + 1]*balancer) *suite {
 			seen[h] = true
 			s.harnesses = append(s.harnesses, measured{name: h, run: func(part, n int) (float64, error) {
 				b := balancers[c.on]
-				return b.measure(b.o.BenchNone, c, xdpPass, part, n)
+				return b.timed(progNone, c, xdpPass, part, n)
 			}})
 		}
 		b := balancers[c.on]
-		s.cases = append(s.cases, measured{name: c.name, harness: h, run: func(part, n int) (float64, error) {
+		s.cases = append(s.cases, measured{name: c.name, harness: h, floor: c.other, run: func(part, n int) (float64, error) {
 			return b.checked(c, part, n)
 		}})
 	}
@@ -182,15 +211,21 @@ func (b *balancer) checked(c lbCase, part, packets int) (float64, error) {
 			return 0, err
 		}
 	}
+	if err := b.putSeats(c.seats); err != nil {
+		return 0, err
+	}
 	before, err := b.count()
 	if err != nil {
 		return 0, err
 	}
-	program := b.o.BenchLb
-	if c.floor {
-		program = b.o.BenchFloor
+	program := progLB
+	switch {
+	case c.floor:
+		program = progFloor
+	case c.lru:
+		program = progLRU
 	}
-	ns, err := b.measure(program, c, c.action, part, packets)
+	ns, err := b.timed(program, c, c.action, part, packets)
 	if err != nil {
 		return 0, err
 	}
@@ -217,7 +252,11 @@ func harnessName(c lbCase) string {
 	case c.flows > 1:
 		flows = fmt.Sprint(c.flows)
 	}
-	return fmt.Sprintf("v%d-%s-%s", family, kind, flows)
+	name := fmt.Sprintf("v%d-%s-%s", family, kind, flows)
+	if c.cpus > 1 {
+		name += fmt.Sprintf("-%dcpu", c.cpus)
+	}
+	return name
 }
 
 // frame is a case's packet before the flow is written in: a bare ACK or SYN
@@ -233,35 +272,11 @@ func (c lbCase) frame() (frame []byte, family, saddr, ports, ecr uint32) {
 	t := wire.TCP{Src: netip.AddrPortFrom(src, 1024), Dst: netip.AddrPortFrom(c.to, 80),
 		Flags: wire.ACK, Options: wire.Timestamp(1, 1)}
 	ecr = l4 + 20 + 8
+	if c.fin {
+		t.Flags |= wire.FIN
+	}
 	if c.syn {
 		t.Flags, t.Options, ecr = wire.SYN, wire.SYNOptions(1460, 1), l4+20+12
 	}
 	return t.Frame(), family, saddr, l4, ecr
-}
-
-// measure takes one part of a case.
-func (b *balancer) measure(p *ebpf.Program, c lbCase, action uint32, part, packets int) (float64, error) {
-	frame, family, saddr, ports, ecr := c.frame()
-	state := lbBenchRun{First: uint32(slices.Index(b.sets, c.set))*flowCount + c.first, Mask: c.flows - 1, Length: uint32(len(frame)), Family: family,
-		AtSaddr: saddr, AtPorts: ports, AtEcr: ecr,
-		Saddr: binary.LittleEndian.Uint32(frame[26:]), Check: uint32(binary.LittleEndian.Uint16(frame[24:]))}
-	if err := b.o.BenchCase.Set(state); err != nil {
-		return 0, err
-	}
-	if err := b.o.BenchNext.Set(uint32(part * packets)); err != nil {
-		return 0, err
-	}
-	runs := packets / packetsPerRun
-	_, d, err := p.Benchmark(frame, runs, nil)
-	if err != nil {
-		return 0, err
-	}
-	if err := b.o.BenchCase.Get(&state); err != nil {
-		return 0, err
-	}
-	if n := state.Verdicts[action]; n < uint32(runs*packetsPerRun) {
-		return 0, fmt.Errorf("only %d of %d packets had verdict %d (%v): this measures something else",
-			n, runs*packetsPerRun, action, state.Verdicts)
-	}
-	return perPacket(d), nil
 }

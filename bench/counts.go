@@ -12,6 +12,8 @@ type counts struct {
 	reasons [bpf.ReasonCount]uint64
 	hits    uint64 // entries of the flow table that were found
 	made    uint64 // entries that were made
+	taken   uint64 // seats that were taken
+	wrong   uint64 // seats that were not their connections'
 }
 
 func (b *balancer) count() (n counts, err error) {
@@ -32,6 +34,8 @@ func (b *balancer) count() (n counts, err error) {
 		for _, x := range c {
 			n.hits += x.FlowHits
 			n.made += x.Tracked
+			n.taken += x.Seated
+			n.wrong += x.SeatWrong
 		}
 	}
 	return n, nil
@@ -43,6 +47,8 @@ func (n counts) since(before counts) counts {
 	}
 	n.hits -= before.hits
 	n.made -= before.made
+	n.taken -= before.taken
+	n.wrong -= before.wrong
 	return n
 }
 
@@ -58,7 +64,8 @@ func (n counts) check(c lbCase, packets int) error {
 		what string
 		n    uint64
 		want share
-	}{{"found an entry in the flow table", n.hits, c.hits}, {"made an entry in the flow table", n.made, c.made}} {
+	}{{"found an entry in the flow table", n.hits, c.hits}, {"made an entry in the flow table", n.made, c.made},
+		{"took a seat", n.taken, c.taken}, {"named a seat that is not theirs", n.wrong, share{}}} {
 		// Five standard deviations of so few packets; none about 0 and 1.
 		slack := func(p float64) float64 { return 5 * math.Sqrt(p*(1-p)/float64(packets)) }
 		got := float64(s.n) / float64(packets)

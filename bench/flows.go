@@ -20,6 +20,7 @@ const (
 	known6                   // cookies of the IPv6 VIP
 	untracked                // that no change would move, neither of the table nor of anchor
 	tracked                  // trackedCount that a change of either may move
+	seated                   // whose cookies also name their seats of VIP stateful
 	settled                  // whose bucket of VIP beamer-6m has not moved
 )
 
@@ -77,6 +78,17 @@ func (b *balancer) fillFlows(sets []flowSet) error {
 			if set == bad {
 				slot = serverCount + b.random.Uint32N(uint32(layout.Slots())-serverCount)
 			}
+			layout := layout
+			if set == seated {
+				epoch, slot, layout = 0, slot%uint32(statefulCookie.Slots()), statefulCookie
+				h := hash.Tuple(benchKeys[epoch], src, 80)
+				seat, err := b.sit(h)
+				if err != nil {
+					return err
+				}
+				b.shows(h, slot, seat)
+				slot = layout.Join(slot, seat)
+			}
 			field := layout.Encode(hash.Tuple(benchKeys[epoch], src, 80), slot, epoch)
 			ecr := layout.WireTS(field, sharedNow-b.random.Uint32N(60_000))
 			a := src.Addr().AsSlice()
@@ -105,7 +117,7 @@ func (b *balancer) keepFlows(name string, set flowSet) error {
 	}
 	c := lbCase{to: vips[name].addr, set: set, flows: uint32(set.count())}
 	for range 2 { // the first packet makes an entry, the second confirms it
-		if _, err := b.measure(b.o.BenchLb, c, xdpTX, 0, set.count()); err != nil {
+		if _, err := b.timed(progLB, c, xdpTX, 0, set.count()); err != nil {
 			return fmt.Errorf("establish flows of VIP %s: %w", name, err)
 		}
 	}

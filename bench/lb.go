@@ -3,8 +3,10 @@ package bench
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -15,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/scheme/jet"
+	"github.com/fairlead/fairlead/scheme/seats"
 	"github.com/fairlead/fairlead/tables"
 	choices "github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
@@ -59,6 +62,19 @@ type balancer struct {
 	// a VIP of that name had seen its flows.
 	flows  *ebpf.Memory
 	tables map[string][]byte
+	// What seats may be when a case begins, and what they are.
+	seats, noSeats *seats.Table
+	sitting        seatState
+	// cpus are loops for a CPU each, over the maps that spec and shared are of.
+	cpus   []*loop
+	spec   *ebpf.CollectionSpec
+	shared map[string]*ebpf.Map
+	rest   *ebpf.Collection // what is not in o
+}
+
+func (b *balancer) close() {
+	b.o.Close()
+	b.rest.Close()
 }
 
 // vip is what a case needs to be different.
@@ -85,6 +101,8 @@ var vips = map[string]vip{
 	"jet":        {netip.MustParseAddr("192.0.2.8"), bpf.SchemeJet, bpf.PolicyHash, bpf.FwdIPIP, "table"},
 	"anchor":     {netip.MustParseAddr("192.0.2.9"), bpf.SchemeJet, bpf.PolicyHash, bpf.FwdIPIP, "anchor"},
 	"full-ct":    {netip.MustParseAddr("192.0.2.10"), bpf.SchemeFullCT, bpf.PolicyHash, bpf.FwdIPIP, "table"},
+
+	"stateful": {netip.MustParseAddr("192.0.2.17"), bpf.SchemeCheetahStateful, bpf.PolicyRR, bpf.FwdIPIP, "small"},
 
 	"beamer":       {netip.MustParseAddr("192.0.2.11"), bpf.SchemeBeamer, bpf.PolicyHash, bpf.FwdIPIP, "buckets"},
 	"beamer-gue":   {netip.MustParseAddr("192.0.2.12"), bpf.SchemeBeamer, bpf.PolicyHash, bpf.FwdGUE, "buckets"},
@@ -120,7 +138,11 @@ func openBalancer(names []string, limit int, sets ...flowSet) (*balancer, error)
 			steers, steering = lines, 1
 		}
 	}
-	for name, n := range map[string]uint32{"lines": lines, "conns": lines, "tables": entries,
+	seatsOf := uint32(1 << seats.MaxBits)
+	if slices.Contains(names, "stateful") {
+		seatsOf = seatCount
+	}
+	for name, n := range map[string]uint32{"seats": seatsOf, "seats_about": seatsOf, "seats_taken": seatsOf / 64, "lines": lines, "conns": lines, "tables": entries,
 		"steers": steers, "flows": buckets, "bench_flows": uint32(len(sets) * flowCount)} {
 		spec.Maps[name].MaxEntries = n
 	}
@@ -128,27 +150,38 @@ func openBalancer(names []string, limit int, sets ...flowSet) (*balancer, error)
 	spec.Maps["flows"].Flags |= unix.BPF_F_MMAPABLE
 	source6 := words(netip.MustParseAddr("fd00:254::"))
 	err = kernel.SetConstants(spec, map[string]any{
-		"flow_sets": buckets, "jiffy_mult": uint64(1), "steering": steering,
+		"seat_count": seatsOf, "flow_sets": buckets, "jiffy_mult": uint64(1), "steering": steering,
 		"source4": be32("10.254.0.0"), "source4_mask": be32("0.0.255.255"),
 		"source6": source6, "source6_mask": words(netip.MustParseAddr("::ffff:ffff")),
 	})
 	if err != nil {
 		return nil, err
 	}
-	b := &balancer{random: rand.New(rand.NewPCG(seed, 1)), hashes: h, ids: map[string]uint32{}, tables: map[string][]byte{}}
-	if err := spec.LoadAndAssign(&b.o, nil); err != nil {
+	b := &balancer{random: rand.New(rand.NewPCG(seed, 1)), hashes: h, ids: map[string]uint32{}, tables: map[string][]byte{}, spec: spec}
+	all, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, fmt.Errorf("load the program: %w", err)
+	}
+	b.shared = maps.Clone(all.Maps)
+	for _, own := range []string{".data.case", ".rodata"} {
+		delete(b.shared, own)
+	}
+	b.rest = all
+	if err := all.Assign(&b.o); err != nil {
+		all.Close()
 		return nil, fmt.Errorf("load the program: %w", err)
 	}
 	fillVIPs := func() error { return b.fillVIPs(names) }
 	fillFlows := func() error { return b.fillFlows(sets) }
+	b.noSeats = seats.New(int(seatsOf))
 	for _, fill := range []func() error{fillVIPs, fillFlows, b.fillFloor, b.fillInputs, b.refresh} {
 		if err := fill(); err != nil {
-			b.o.Close()
+			b.close()
 			return nil, fmt.Errorf("fill the tables: %w", err)
 		}
 	}
 	if b.flows, err = b.o.Flows.Memory(); err != nil {
-		b.o.Close()
+		b.close()
 		return nil, fmt.Errorf("map the flow table: %w", err)
 	}
 	return b, nil
@@ -190,6 +223,10 @@ func (b *balancer) fillVIPs(names []string) error {
 			NewTable: row, NewSize: serverCount, HashTable: hashTables[v.hash], HashSize: h.size, Generation: 1,
 			HashForm: uint8(h.form), AnchorHeld: h.held, AnchorTrack: h.track,
 			Scheme: uint8(v.scheme), Policy: uint8(v.policy), Epochs: 3, Shift: 32 - cookieBits}
+		if name == "stateful" {
+			e.Shift, e.SeatBits = uint8(statefulCookie.Shift()), seatBits
+			e.Slots, e.NewSize = uint32(statefulCookie.Slots()), uint32(statefulCookie.Slots())
+		}
 		if name == "tier1" { // four bits name one of tier two, and the rest is no matter
 			e.SeatBits, e.Tier = cookieBits-1-4, uint8(bpf.TierOne)
 		}

@@ -33,6 +33,7 @@ type lbBenchRun struct {
 	AtEcr    uint32
 	Saddr    uint32
 	Check    uint32
+	Salt     uint32
 	Verdicts [8]uint32
 }
 
@@ -54,53 +55,58 @@ type lbFloorServer struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	lbMapAskBound     = "ask_bound"
-	lbMapAskSources   = "ask_sources"
-	lbMapAsks         = "asks"
-	lbMapBenchFlows   = "bench_flows"
-	lbMapConns        = "conns"
-	lbMapFloorCounts  = "floor_counts"
-	lbMapFloorRows    = "floor_rows"
-	lbMapFloorServers = "floor_servers"
-	lbMapFloorVips    = "floor_vips"
-	lbMapFlows        = "flows"
-	lbMapInputs       = "inputs"
-	lbMapLines        = "lines"
-	lbMapReasons      = "reasons"
-	lbMapSeats        = "seats"
-	lbMapSeatsAbout   = "seats_about"
-	lbMapSeatsTaken   = "seats_taken"
-	lbMapShared       = "shared"
-	lbMapSteers       = "steers"
-	lbMapTables       = "tables"
-	lbMapTierSources  = "tier_sources"
-	lbMapVipCpu       = "vip_cpu"
-	lbProgBenchFloor  = "bench_floor"
-	lbProgBenchLb     = "bench_lb"
-	lbProgBenchNone   = "bench_none"
-	lbProgClock       = "clock"
-	lbProgFlowSweep   = "flow_sweep"
-	lbProgFlowWrite   = "flow_write"
-	lbProgLineWrite   = "line_write"
-	lbVarAskKey       = "ask_key"
-	lbVarBenchCase    = "bench_case"
-	lbVarBenchNext    = "bench_next"
-	lbVarControl      = "control"
-	lbVarExported     = "exported"
-	lbVarFlowSets     = "flow_sets"
-	lbVarGuards       = "guards"
-	lbVarGue6Checksum = "gue6_checksum"
-	lbVarInputCache   = "input_cache"
-	lbVarJiffyMult    = "jiffy_mult"
-	lbVarJiffyShift   = "jiffy_shift"
-	lbVarSeatCount    = "seat_count"
-	lbVarSource4      = "source4"
-	lbVarSource4Mask  = "source4_mask"
-	lbVarSource6      = "source6"
-	lbVarSource6Mask  = "source6_mask"
-	lbVarSteering     = "steering"
-	lbVarTierAddr     = "tier_addr"
-	lbVarVips         = "vips"
+	lbMapAskBound      = "ask_bound"
+	lbMapAskSources    = "ask_sources"
+	lbMapAsks          = "asks"
+	lbMapBenchFlows    = "bench_flows"
+	lbMapBenchLruFlows = "bench_lru_flows"
+	lbMapConns         = "conns"
+	lbMapFloorCounts   = "floor_counts"
+	lbMapFloorRows     = "floor_rows"
+	lbMapFloorServers  = "floor_servers"
+	lbMapFloorVips     = "floor_vips"
+	lbMapFlows         = "flows"
+	lbMapInputs        = "inputs"
+	lbMapLines         = "lines"
+	lbMapRateSources   = "rate_sources"
+	lbMapRates         = "rates"
+	lbMapReasons       = "reasons"
+	lbMapSeats         = "seats"
+	lbMapSeatsAbout    = "seats_about"
+	lbMapSeatsTaken    = "seats_taken"
+	lbMapShared        = "shared"
+	lbMapSteers        = "steers"
+	lbMapTables        = "tables"
+	lbMapTierSources   = "tier_sources"
+	lbMapVipCpu        = "vip_cpu"
+	lbProgBenchFloor   = "bench_floor"
+	lbProgBenchLb      = "bench_lb"
+	lbProgBenchLru     = "bench_lru"
+	lbProgBenchNone    = "bench_none"
+	lbProgClock        = "clock"
+	lbProgFlowSweep    = "flow_sweep"
+	lbProgFlowWrite    = "flow_write"
+	lbProgLineWrite    = "line_write"
+	lbVarAskKey        = "ask_key"
+	lbVarBenchCase     = "bench_case"
+	lbVarBenchNext     = "bench_next"
+	lbVarControl       = "control"
+	lbVarExported      = "exported"
+	lbVarFlowSets      = "flow_sets"
+	lbVarGuards        = "guards"
+	lbVarGue6Checksum  = "gue6_checksum"
+	lbVarInputCache    = "input_cache"
+	lbVarJiffyMult     = "jiffy_mult"
+	lbVarJiffyShift    = "jiffy_shift"
+	lbVarRateSets      = "rate_sets"
+	lbVarSeatCount     = "seat_count"
+	lbVarSource4       = "source4"
+	lbVarSource4Mask   = "source4_mask"
+	lbVarSource6       = "source6"
+	lbVarSource6Mask   = "source6_mask"
+	lbVarSteering      = "steering"
+	lbVarTierAddr      = "tier_addr"
+	lbVarVips          = "vips"
 )
 
 // loadLb returns the embedded CollectionSpec for lb.
@@ -147,6 +153,7 @@ type lbSpecs struct {
 type lbProgramSpecs struct {
 	BenchFloor *ebpf.ProgramSpec `ebpf:"bench_floor"`
 	BenchLb    *ebpf.ProgramSpec `ebpf:"bench_lb"`
+	BenchLru   *ebpf.ProgramSpec `ebpf:"bench_lru"`
 	BenchNone  *ebpf.ProgramSpec `ebpf:"bench_none"`
 	Clock      *ebpf.ProgramSpec `ebpf:"clock"`
 	FlowSweep  *ebpf.ProgramSpec `ebpf:"flow_sweep"`
@@ -158,27 +165,30 @@ type lbProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type lbMapSpecs struct {
-	AskBound     *ebpf.MapSpec `ebpf:"ask_bound"`
-	AskSources   *ebpf.MapSpec `ebpf:"ask_sources"`
-	Asks         *ebpf.MapSpec `ebpf:"asks"`
-	BenchFlows   *ebpf.MapSpec `ebpf:"bench_flows"`
-	Conns        *ebpf.MapSpec `ebpf:"conns"`
-	FloorCounts  *ebpf.MapSpec `ebpf:"floor_counts"`
-	FloorRows    *ebpf.MapSpec `ebpf:"floor_rows"`
-	FloorServers *ebpf.MapSpec `ebpf:"floor_servers"`
-	FloorVips    *ebpf.MapSpec `ebpf:"floor_vips"`
-	Flows        *ebpf.MapSpec `ebpf:"flows"`
-	Inputs       *ebpf.MapSpec `ebpf:"inputs"`
-	Lines        *ebpf.MapSpec `ebpf:"lines"`
-	Reasons      *ebpf.MapSpec `ebpf:"reasons"`
-	Seats        *ebpf.MapSpec `ebpf:"seats"`
-	SeatsAbout   *ebpf.MapSpec `ebpf:"seats_about"`
-	SeatsTaken   *ebpf.MapSpec `ebpf:"seats_taken"`
-	Shared       *ebpf.MapSpec `ebpf:"shared"`
-	Steers       *ebpf.MapSpec `ebpf:"steers"`
-	Tables       *ebpf.MapSpec `ebpf:"tables"`
-	TierSources  *ebpf.MapSpec `ebpf:"tier_sources"`
-	VipCpu       *ebpf.MapSpec `ebpf:"vip_cpu"`
+	AskBound      *ebpf.MapSpec `ebpf:"ask_bound"`
+	AskSources    *ebpf.MapSpec `ebpf:"ask_sources"`
+	Asks          *ebpf.MapSpec `ebpf:"asks"`
+	BenchFlows    *ebpf.MapSpec `ebpf:"bench_flows"`
+	BenchLruFlows *ebpf.MapSpec `ebpf:"bench_lru_flows"`
+	Conns         *ebpf.MapSpec `ebpf:"conns"`
+	FloorCounts   *ebpf.MapSpec `ebpf:"floor_counts"`
+	FloorRows     *ebpf.MapSpec `ebpf:"floor_rows"`
+	FloorServers  *ebpf.MapSpec `ebpf:"floor_servers"`
+	FloorVips     *ebpf.MapSpec `ebpf:"floor_vips"`
+	Flows         *ebpf.MapSpec `ebpf:"flows"`
+	Inputs        *ebpf.MapSpec `ebpf:"inputs"`
+	Lines         *ebpf.MapSpec `ebpf:"lines"`
+	RateSources   *ebpf.MapSpec `ebpf:"rate_sources"`
+	Rates         *ebpf.MapSpec `ebpf:"rates"`
+	Reasons       *ebpf.MapSpec `ebpf:"reasons"`
+	Seats         *ebpf.MapSpec `ebpf:"seats"`
+	SeatsAbout    *ebpf.MapSpec `ebpf:"seats_about"`
+	SeatsTaken    *ebpf.MapSpec `ebpf:"seats_taken"`
+	Shared        *ebpf.MapSpec `ebpf:"shared"`
+	Steers        *ebpf.MapSpec `ebpf:"steers"`
+	Tables        *ebpf.MapSpec `ebpf:"tables"`
+	TierSources   *ebpf.MapSpec `ebpf:"tier_sources"`
+	VipCpu        *ebpf.MapSpec `ebpf:"vip_cpu"`
 }
 
 // lbVariableSpecs contains global variables before they are loaded into the kernel.
@@ -196,6 +206,7 @@ type lbVariableSpecs struct {
 	InputCache   *ebpf.VariableSpec `ebpf:"input_cache"`
 	JiffyMult    *ebpf.VariableSpec `ebpf:"jiffy_mult"`
 	JiffyShift   *ebpf.VariableSpec `ebpf:"jiffy_shift"`
+	RateSets     *ebpf.VariableSpec `ebpf:"rate_sets"`
 	SeatCount    *ebpf.VariableSpec `ebpf:"seat_count"`
 	Source4      *ebpf.VariableSpec `ebpf:"source4"`
 	Source4Mask  *ebpf.VariableSpec `ebpf:"source4_mask"`
@@ -226,27 +237,30 @@ func (o *lbObjects) Close() error {
 //
 // It can be passed to loadLbObjects or ebpf.CollectionSpec.LoadAndAssign.
 type lbMaps struct {
-	AskBound     *ebpf.Map `ebpf:"ask_bound"`
-	AskSources   *ebpf.Map `ebpf:"ask_sources"`
-	Asks         *ebpf.Map `ebpf:"asks"`
-	BenchFlows   *ebpf.Map `ebpf:"bench_flows"`
-	Conns        *ebpf.Map `ebpf:"conns"`
-	FloorCounts  *ebpf.Map `ebpf:"floor_counts"`
-	FloorRows    *ebpf.Map `ebpf:"floor_rows"`
-	FloorServers *ebpf.Map `ebpf:"floor_servers"`
-	FloorVips    *ebpf.Map `ebpf:"floor_vips"`
-	Flows        *ebpf.Map `ebpf:"flows"`
-	Inputs       *ebpf.Map `ebpf:"inputs"`
-	Lines        *ebpf.Map `ebpf:"lines"`
-	Reasons      *ebpf.Map `ebpf:"reasons"`
-	Seats        *ebpf.Map `ebpf:"seats"`
-	SeatsAbout   *ebpf.Map `ebpf:"seats_about"`
-	SeatsTaken   *ebpf.Map `ebpf:"seats_taken"`
-	Shared       *ebpf.Map `ebpf:"shared"`
-	Steers       *ebpf.Map `ebpf:"steers"`
-	Tables       *ebpf.Map `ebpf:"tables"`
-	TierSources  *ebpf.Map `ebpf:"tier_sources"`
-	VipCpu       *ebpf.Map `ebpf:"vip_cpu"`
+	AskBound      *ebpf.Map `ebpf:"ask_bound"`
+	AskSources    *ebpf.Map `ebpf:"ask_sources"`
+	Asks          *ebpf.Map `ebpf:"asks"`
+	BenchFlows    *ebpf.Map `ebpf:"bench_flows"`
+	BenchLruFlows *ebpf.Map `ebpf:"bench_lru_flows"`
+	Conns         *ebpf.Map `ebpf:"conns"`
+	FloorCounts   *ebpf.Map `ebpf:"floor_counts"`
+	FloorRows     *ebpf.Map `ebpf:"floor_rows"`
+	FloorServers  *ebpf.Map `ebpf:"floor_servers"`
+	FloorVips     *ebpf.Map `ebpf:"floor_vips"`
+	Flows         *ebpf.Map `ebpf:"flows"`
+	Inputs        *ebpf.Map `ebpf:"inputs"`
+	Lines         *ebpf.Map `ebpf:"lines"`
+	RateSources   *ebpf.Map `ebpf:"rate_sources"`
+	Rates         *ebpf.Map `ebpf:"rates"`
+	Reasons       *ebpf.Map `ebpf:"reasons"`
+	Seats         *ebpf.Map `ebpf:"seats"`
+	SeatsAbout    *ebpf.Map `ebpf:"seats_about"`
+	SeatsTaken    *ebpf.Map `ebpf:"seats_taken"`
+	Shared        *ebpf.Map `ebpf:"shared"`
+	Steers        *ebpf.Map `ebpf:"steers"`
+	Tables        *ebpf.Map `ebpf:"tables"`
+	TierSources   *ebpf.Map `ebpf:"tier_sources"`
+	VipCpu        *ebpf.Map `ebpf:"vip_cpu"`
 }
 
 func (m *lbMaps) Close() error {
@@ -255,6 +269,7 @@ func (m *lbMaps) Close() error {
 		m.AskSources,
 		m.Asks,
 		m.BenchFlows,
+		m.BenchLruFlows,
 		m.Conns,
 		m.FloorCounts,
 		m.FloorRows,
@@ -263,6 +278,8 @@ func (m *lbMaps) Close() error {
 		m.Flows,
 		m.Inputs,
 		m.Lines,
+		m.RateSources,
+		m.Rates,
 		m.Reasons,
 		m.Seats,
 		m.SeatsAbout,
@@ -290,6 +307,7 @@ type lbVariables struct {
 	InputCache   *ebpf.Variable `ebpf:"input_cache"`
 	JiffyMult    *ebpf.Variable `ebpf:"jiffy_mult"`
 	JiffyShift   *ebpf.Variable `ebpf:"jiffy_shift"`
+	RateSets     *ebpf.Variable `ebpf:"rate_sets"`
 	SeatCount    *ebpf.Variable `ebpf:"seat_count"`
 	Source4      *ebpf.Variable `ebpf:"source4"`
 	Source4Mask  *ebpf.Variable `ebpf:"source4_mask"`
@@ -306,6 +324,7 @@ type lbVariables struct {
 type lbPrograms struct {
 	BenchFloor *ebpf.Program `ebpf:"bench_floor"`
 	BenchLb    *ebpf.Program `ebpf:"bench_lb"`
+	BenchLru   *ebpf.Program `ebpf:"bench_lru"`
 	BenchNone  *ebpf.Program `ebpf:"bench_none"`
 	Clock      *ebpf.Program `ebpf:"clock"`
 	FlowSweep  *ebpf.Program `ebpf:"flow_sweep"`
@@ -317,6 +336,7 @@ func (p *lbPrograms) Close() error {
 	return _LbClose(
 		p.BenchFloor,
 		p.BenchLb,
+		p.BenchLru,
 		p.BenchNone,
 		p.Clock,
 		p.FlowSweep,

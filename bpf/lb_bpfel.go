@@ -23,6 +23,8 @@ const (
 	LBMapFlows        = "flows"
 	LBMapInputs       = "inputs"
 	LBMapLines        = "lines"
+	LBMapRateSources  = "rate_sources"
+	LBMapRates        = "rates"
 	LBMapReasons      = "reasons"
 	LBMapSeats        = "seats"
 	LBMapSeatsAbout   = "seats_about"
@@ -46,6 +48,7 @@ const (
 	LBVarInputCache   = "input_cache"
 	LBVarJiffyMult    = "jiffy_mult"
 	LBVarJiffyShift   = "jiffy_shift"
+	LBVarRateSets     = "rate_sets"
 	LBVarSeatCount    = "seat_count"
 	LBVarSource4      = "source4"
 	LBVarSource4Mask  = "source4_mask"
@@ -116,6 +119,8 @@ type LBMapSpecs struct {
 	Flows       *ebpf.MapSpec `ebpf:"flows"`
 	Inputs      *ebpf.MapSpec `ebpf:"inputs"`
 	Lines       *ebpf.MapSpec `ebpf:"lines"`
+	RateSources *ebpf.MapSpec `ebpf:"rate_sources"`
+	Rates       *ebpf.MapSpec `ebpf:"rates"`
 	Reasons     *ebpf.MapSpec `ebpf:"reasons"`
 	Seats       *ebpf.MapSpec `ebpf:"seats"`
 	SeatsAbout  *ebpf.MapSpec `ebpf:"seats_about"`
@@ -140,6 +145,7 @@ type LBVariableSpecs struct {
 	InputCache   *ebpf.VariableSpec `ebpf:"input_cache"`
 	JiffyMult    *ebpf.VariableSpec `ebpf:"jiffy_mult"`
 	JiffyShift   *ebpf.VariableSpec `ebpf:"jiffy_shift"`
+	RateSets     *ebpf.VariableSpec `ebpf:"rate_sets"`
 	SeatCount    *ebpf.VariableSpec `ebpf:"seat_count"`
 	Source4      *ebpf.VariableSpec `ebpf:"source4"`
 	Source4Mask  *ebpf.VariableSpec `ebpf:"source4_mask"`
@@ -177,6 +183,8 @@ type LBMaps struct {
 	Flows       *ebpf.Map `ebpf:"flows"`
 	Inputs      *ebpf.Map `ebpf:"inputs"`
 	Lines       *ebpf.Map `ebpf:"lines"`
+	RateSources *ebpf.Map `ebpf:"rate_sources"`
+	Rates       *ebpf.Map `ebpf:"rates"`
 	Reasons     *ebpf.Map `ebpf:"reasons"`
 	Seats       *ebpf.Map `ebpf:"seats"`
 	SeatsAbout  *ebpf.Map `ebpf:"seats_about"`
@@ -197,6 +205,8 @@ func (m *LBMaps) Close() error {
 		m.Flows,
 		m.Inputs,
 		m.Lines,
+		m.RateSources,
+		m.Rates,
 		m.Reasons,
 		m.Seats,
 		m.SeatsAbout,
@@ -222,6 +232,7 @@ type LBVariables struct {
 	InputCache   *ebpf.Variable `ebpf:"input_cache"`
 	JiffyMult    *ebpf.Variable `ebpf:"jiffy_mult"`
 	JiffyShift   *ebpf.Variable `ebpf:"jiffy_shift"`
+	RateSets     *ebpf.Variable `ebpf:"rate_sets"`
 	SeatCount    *ebpf.Variable `ebpf:"seat_count"`
 	Source4      *ebpf.Variable `ebpf:"source4"`
 	Source4Mask  *ebpf.Variable `ebpf:"source4_mask"`

@@ -69,6 +69,13 @@ const (
 	SeatRevive    = 4
 )
 
+// Of fl_vip_rates.
+const (
+	RateConnection = 1
+	RatePackets    = 2
+	RateOpens      = 4
+)
+
 // Of fl_line_flags.
 const (
 	LineIPV6       = 1
@@ -297,6 +304,30 @@ func (v Policy) String() string {
 	return fmt.Sprintf("policy_%d", uint32(v))
 }
 
+// RateEntry is fl_rate_entry.
+type RateEntry struct {
+	_   structs.HostLayout
+	Key uint64
+	Due uint64
+}
+
+// RateSet is fl_rate_set.
+type RateSet struct {
+	_     structs.HostLayout
+	Entry [4]RateEntry
+}
+
+// Rates is fl_rates.
+type Rates struct {
+	_          structs.HostLayout
+	Connection uint64
+	Packets    uint64
+	Opens      uint64
+	Mask4      uint64
+	Mask6      [2]uint64
+	Pad        [2]uint64
+}
+
 // Reason is fl_reason.
 type Reason uint32
 
@@ -330,8 +361,11 @@ const (
 	ForwardOtherTier    Reason = 26
 	DropTierSource      Reason = 27
 	DropTierStray       Reason = 28
-	ReasonCount         Reason = 29
-	Known               Reason = 29
+	DropRateConnection  Reason = 29
+	DropRateSource      Reason = 30
+	DropRateNew         Reason = 31
+	ReasonCount         Reason = 32
+	Known               Reason = 32
 )
 
 // String is the name in metrics, status and docs.
@@ -395,6 +429,12 @@ func (v Reason) String() string {
 		return "drop_tier_source"
 	case DropTierStray:
 		return "drop_tier_stray"
+	case DropRateConnection:
+		return "drop_rate_connection"
+	case DropRateSource:
+		return "drop_rate_source"
+	case DropRateNew:
+		return "drop_rate_new"
 	case Known:
 		return "known"
 	}
@@ -450,10 +490,11 @@ type SeatAbout struct {
 	Sport    uint16
 	Dport    uint16
 	OpenedMs uint32
-	Pad      uint32
+	Home     uint32
 	Packets  uint64
 	Bytes    uint64
-	Pad2     [2]uint64
+	Due      uint64
+	Pad      uint64
 }
 
 // SeatState is fl_seat_state.
@@ -525,8 +566,8 @@ type VIP struct {
 	AnchorTrack uint32
 	Generation  uint32
 	OpenEpoch   uint8
+	Rates       uint8
 	Pad         uint8
-	Pad2        uint8
 	Tier        uint8
 	JoinHash    uint64
 }
@@ -549,7 +590,8 @@ type VIPCPU struct {
 	Seated       uint64
 	SeatFull     uint64
 	SeatWrong    uint64
-	Pad          [2]uint64
+	Rated        uint64
+	RateLost     uint64
 }
 
 // VIPFlags is fl_vip_flags.

@@ -9,6 +9,7 @@ type Limits struct {
 	TableEntries int `yaml:"table_entries"` // policies' and hash tables' entries, half of them idle
 	Flows        int `yaml:"flows"`         // fallback's flow table
 	Seats        int `yaml:"seats"`         // connections of scheme cheetah-stateful
+	RateSources  int `yaml:"rate_sources"`  // buckets of sources whose rates are limited
 	AskRate      int `yaml:"ask_rate"`      // packets a second that all servers are asked about; 0: none
 }
 
@@ -27,6 +28,7 @@ func (l *Limits) all() []limit {
 		{&l.TableEntries, "table_entries", 2097152, 1 << 10, 1 << 28},
 		{&l.Flows, "flows", 262144, 1 << 8, 1 << 26},
 		{&l.Seats, "seats", 262144, 1 << 10, 1 << 25},
+		{&l.RateSources, "rate_sources", 65536, 1 << 8, 1 << 24},
 		{&l.AskRate, "ask_rate", 100, 0, 1 << 20},
 	}
 }

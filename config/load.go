@@ -252,6 +252,14 @@ func (v *VIP) fill(at positions, path string) {
 		}
 		t.Forwarding = cmp.Or(t.Forwarding, v.Forwarding)
 	}
+	if r := v.Rates; r != nil && r.Source != nil {
+		if at[path+".rates.source.prefix_v4"] == nil {
+			r.Source.PrefixV4 = cmp.Or(r.Source.PrefixV4, vip.DefaultPrefixV4)
+		}
+		if at[path+".rates.source.prefix_v6"] == nil {
+			r.Source.PrefixV6 = cmp.Or(r.Source.PrefixV6, vip.DefaultPrefixV6)
+		}
+	}
 	if v.ICMPEcho == nil {
 		v.ICMPEcho = new(true)
 	}

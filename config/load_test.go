@@ -142,7 +142,7 @@ func TestGood(t *testing.T) {
 	if *lb2.Metrics != "" || !slices.Equal(lb2.Interfaces, []string{"eth0"}) || lb2.Source != lb1.Source {
 		t.Errorf("lb2, which merges lb1: %+v", lb2)
 	}
-	if c.Limits != (Limits{16384, 2097152, 4096, 262144, 100}) {
+	if c.Limits != (Limits{16384, 2097152, 4096, 262144, 65536, 100}) {
 		t.Errorf("limits %+v", c.Limits)
 	}
 	if err := c.Validate(); err != nil {

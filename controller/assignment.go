@@ -77,7 +77,7 @@ type VIP struct {
 var encoded = func() reflect.Type {
 	var fields []reflect.StructField
 	for _, name := range []string{"ID", "Name", "Address", "Port", "Protocol", "Scheme", "Policy", "Affinity", "Forwarding", "Steer",
-		"CookieBits", "SeatBits", "Tiers", "Carrier", "Handshake", "Fragments", "ICMPEcho", "MSSClamp", "Health", "Hash", "HashRows", "Capacity", "Horizon", "HorizonSteps",
+		"CookieBits", "SeatBits", "Tiers", "Rates", "Carrier", "Handshake", "Fragments", "ICMPEcho", "MSSClamp", "Health", "Hash", "HashRows", "Capacity", "Horizon", "HorizonSteps",
 		"WarmUp", "Share", "Buckets", "ChainTime", "MPTCP", "Announce", "Communities", "MED", "TierTwo", "Migration", "Slots"} {
 		f, _ := reflect.TypeFor[VIP]().FieldByName(name)
 		fields = append(fields, reflect.StructField{Name: f.Name, Type: f.Type, Tag: f.Tag})

@@ -77,6 +77,9 @@ func (v *VIP) clone() VIP {
 	w.Slots = slices.Clone(v.Slots)
 	w.HorizonSteps = slices.Clone(v.HorizonSteps)
 	w.TierTwo = slices.Clone(v.TierTwo)
+	if v.Rates != nil {
+		w.Rates = v.Rates.Clone()
+	}
 	if v.Tiers != nil {
 		w.Tiers = new(*v.Tiers)
 	}

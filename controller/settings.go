@@ -31,6 +31,7 @@ func (p *planner) settings(v *VIP, w *wanted, next *Assignment) (changed bool) {
 	set("steer", cmp.Or(v.Steer, vip.SteerOff), cmp.Or(to.Steer, vip.SteerOff))
 	set("handshake", v.Handshakes(), to.Handshakes())
 	set("tiers", tiersWords(v), tiersWords(to))
+	set("rates", v.Rates.String(), to.Rates.String())
 	set("fragments", v.Fragments, to.Fragments)
 	set("icmp_echo", v.ICMPEcho, to.ICMPEcho)
 	set("mss_clamp", v.MSSClamp, to.MSSClamp)

@@ -46,6 +46,8 @@ type VIP struct {
 	Tiers string `json:"tiers,omitempty"`
 	// SeatBits of scheme cheetah-stateful; 0: the default.
 	SeatBits int `json:"seat_bits,omitempty"`
+	// Rates are limits, as the file has them; empty: none.
+	Rates string `json:"rates,omitempty"`
 	// Anew: scenario migrate-scheme takes it away and makes it anew.
 	Anew bool `json:"anew,omitempty"`
 	// NoClamp leaves the MSS alone: tunnels then need room, or their
@@ -217,6 +219,9 @@ func (l *Lab) config(secret string) string {
 		}
 		if v.SeatBits != 0 {
 			p("    seat_bits: %d", v.SeatBits)
+		}
+		if v.Rates != "" {
+			p("    rates: %s", v.Rates)
 		}
 		if v.Tiers != "" {
 			p("    tiers: {forwarding: %s}", v.Tiers)

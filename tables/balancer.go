@@ -48,6 +48,8 @@ type Plan struct {
 	At      []int
 	Seed    uint64   // the VIP table's
 	Tables  []uint32 // of the half, from its first entry; none where they are only measured
+	// Rates are the limits of VIPs that have any, by id.
+	Rates map[uint32]bpf.Rates
 	// Stretches are the bucket tables, behind Tables.
 	Stretches []Stretch
 	Size      uint32    // entries of the half in use, stretches' included
@@ -177,6 +179,7 @@ func (p *Plan) service(a *controller.Assignment, v *controller.VIP, r Range,
 		number, _ := v.InTierTwo(view.Name)
 		e.Tier = uint8(number)
 	}
+	p.limit(&e, v.Rates)
 	if scheme.Finds == vip.ByCookie {
 		for _, k := range a.Keys {
 			e.Key[k.Epoch&1] = cheetah.VIPKey(k.Secret, v.Address, v.Port, e.Proto)

@@ -43,6 +43,8 @@ type Settings struct {
 	// Tiers: balancers of a second tier stand before the servers, and cookies name them,
 	// too; nil: there is one tier.
 	Tiers *Tiers `yaml:"tiers" json:"tiers,omitempty"`
+	// Rates are limits of what the VIP takes; nil: there are none.
+	Rates *Rates `yaml:"rates" json:"rates,omitempty"`
 	// Carrier is where the cookie travels; "": where the scheme's does over the
 	// protocol (tcp-timestamp), which the file may say too.
 	Carrier Carrier `yaml:"carrier" json:"carrier,omitempty"`
@@ -234,6 +236,7 @@ func (s *Settings) Check(size Size, given func(field string) bool) []Problem {
 	c.choices()
 	c.handshake()
 	c.steer()
+	c.rates()
 	c.numbers()
 	c.announce()
 	if c.r.Chains() {

@@ -37,6 +37,11 @@ func (s *Settings) Front() Settings {
 	f.Scheme, f.SeatBits = Cheetah, s.CookieBits-1-s.TierBits()
 	f.Forwarding, f.Steer, f.Tiers = s.Tiers.Forwarding, "", nil
 	f.Hash, f.Capacity, f.Horizon = DefaultHash, 0, 0
+	if f.Rates != nil && f.Rates.Source != nil { // what has seats counts connections
+		f.Rates = &Rates{Source: f.Rates.Source}
+	} else {
+		f.Rates = nil
+	}
 	return f
 }
 

@@ -239,12 +239,16 @@ type Connection struct {
 	State string `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
 	AgeMs uint64 `protobuf:"varint,7,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
 	// Good to a second.
-	IdleMs        uint64  `protobuf:"varint,8,opt,name=idle_ms,json=idleMs,proto3" json:"idle_ms,omitempty"`
-	Packets       uint64  `protobuf:"varint,9,opt,name=packets,proto3" json:"packets,omitempty"`
-	Bytes         uint64  `protobuf:"varint,10,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	PacketRate    float64 `protobuf:"fixed64,11,opt,name=packet_rate,json=packetRate,proto3" json:"packet_rate,omitempty"`
-	ByteRate      float64 `protobuf:"fixed64,12,opt,name=byte_rate,json=byteRate,proto3" json:"byte_rate,omitempty"`
-	Seat          uint32  `protobuf:"varint,13,opt,name=seat,proto3" json:"seat,omitempty"`
+	IdleMs     uint64  `protobuf:"varint,8,opt,name=idle_ms,json=idleMs,proto3" json:"idle_ms,omitempty"`
+	Packets    uint64  `protobuf:"varint,9,opt,name=packets,proto3" json:"packets,omitempty"`
+	Bytes      uint64  `protobuf:"varint,10,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	PacketRate float64 `protobuf:"fixed64,11,opt,name=packet_rate,json=packetRate,proto3" json:"packet_rate,omitempty"`
+	ByteRate   float64 `protobuf:"fixed64,12,opt,name=byte_rate,json=byteRate,proto3" json:"byte_rate,omitempty"`
+	Seat       uint32  `protobuf:"varint,13,opt,name=seat,proto3" json:"seat,omitempty"`
+	// Of one that was moved: whose connection it is, where its packets went before; server
+	// and address are where they go now.
+	Home          string `protobuf:"bytes,14,opt,name=home,proto3" json:"home,omitempty"`
+	HomeAddress   string `protobuf:"bytes,15,opt,name=home_address,json=homeAddress,proto3" json:"home_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -370,6 +374,154 @@ func (x *Connection) GetSeat() uint32 {
 	return 0
 }
 
+func (x *Connection) GetHome() string {
+	if x != nil {
+		return x.Home
+	}
+	return ""
+}
+
+func (x *Connection) GetHomeAddress() string {
+	if x != nil {
+		return x.HomeAddress
+	}
+	return ""
+}
+
+type MoveConnectionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of this VIP, those of this client: address:port is one connection, an address or a
+	// prefix all of theirs.
+	Vip    string `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	Client string `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"`
+	// The server that their packets go to from now on, or back: to their own.
+	Server        string `protobuf:"bytes,3,opt,name=server,proto3" json:"server,omitempty"`
+	Back          bool   `protobuf:"varint,4,opt,name=back,proto3" json:"back,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveConnectionsRequest) Reset() {
+	*x = MoveConnectionsRequest{}
+	mi := &file_connections_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveConnectionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveConnectionsRequest) ProtoMessage() {}
+
+func (x *MoveConnectionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_connections_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveConnectionsRequest.ProtoReflect.Descriptor instead.
+func (*MoveConnectionsRequest) Descriptor() ([]byte, []int) {
+	return file_connections_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *MoveConnectionsRequest) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *MoveConnectionsRequest) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
+func (x *MoveConnectionsRequest) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+func (x *MoveConnectionsRequest) GetBack() bool {
+	if x != nil {
+		return x.Back
+	}
+	return false
+}
+
+type MoveConnectionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Those that were moved, at most 1000 of moved.
+	Connections []*Connection `protobuf:"bytes,1,rep,name=connections,proto3" json:"connections,omitempty"`
+	Moved       uint64        `protobuf:"varint,2,opt,name=moved,proto3" json:"moved,omitempty"`
+	// Connections that were asked for; those not moved are there already, or have
+	// shown no cookie yet.
+	Matched       uint64 `protobuf:"varint,3,opt,name=matched,proto3" json:"matched,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveConnectionsResponse) Reset() {
+	*x = MoveConnectionsResponse{}
+	mi := &file_connections_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveConnectionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveConnectionsResponse) ProtoMessage() {}
+
+func (x *MoveConnectionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_connections_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveConnectionsResponse.ProtoReflect.Descriptor instead.
+func (*MoveConnectionsResponse) Descriptor() ([]byte, []int) {
+	return file_connections_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *MoveConnectionsResponse) GetConnections() []*Connection {
+	if x != nil {
+		return x.Connections
+	}
+	return nil
+}
+
+func (x *MoveConnectionsResponse) GetMoved() uint64 {
+	if x != nil {
+		return x.Moved
+	}
+	return 0
+}
+
+func (x *MoveConnectionsResponse) GetMatched() uint64 {
+	if x != nil {
+		return x.Matched
+	}
+	return 0
+}
+
 type ConnectionSum struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The server, prefix or VIP.
@@ -385,7 +537,7 @@ type ConnectionSum struct {
 
 func (x *ConnectionSum) Reset() {
 	*x = ConnectionSum{}
-	mi := &file_connections_proto_msgTypes[3]
+	mi := &file_connections_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -397,7 +549,7 @@ func (x *ConnectionSum) String() string {
 func (*ConnectionSum) ProtoMessage() {}
 
 func (x *ConnectionSum) ProtoReflect() protoreflect.Message {
-	mi := &file_connections_proto_msgTypes[3]
+	mi := &file_connections_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -410,7 +562,7 @@ func (x *ConnectionSum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectionSum.ProtoReflect.Descriptor instead.
 func (*ConnectionSum) Descriptor() ([]byte, []int) {
-	return file_connections_proto_rawDescGZIP(), []int{3}
+	return file_connections_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ConnectionSum) GetOf() string {
@@ -467,7 +619,7 @@ type Seats struct {
 
 func (x *Seats) Reset() {
 	*x = Seats{}
-	mi := &file_connections_proto_msgTypes[4]
+	mi := &file_connections_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -479,7 +631,7 @@ func (x *Seats) String() string {
 func (*Seats) ProtoMessage() {}
 
 func (x *Seats) ProtoReflect() protoreflect.Message {
-	mi := &file_connections_proto_msgTypes[4]
+	mi := &file_connections_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -492,7 +644,7 @@ func (x *Seats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Seats.ProtoReflect.Descriptor instead.
 func (*Seats) Descriptor() ([]byte, []int) {
-	return file_connections_proto_rawDescGZIP(), []int{4}
+	return file_connections_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Seats) GetNew() uint64 {
@@ -538,7 +690,7 @@ const file_connections_proto_rawDesc = "" +
 	"\x04sums\x18\x02 \x03(\v2\x1a.fairlead.v1.ConnectionSumR\x04sums\x12\x18\n" +
 	"\amatched\x18\x03 \x01(\x04R\amatched\x12\x14\n" +
 	"\x05total\x18\x04 \x01(\x04R\x05total\x12\x17\n" +
-	"\arate_ms\x18\x05 \x01(\rR\x06rateMs\"\xc4\x02\n" +
+	"\arate_ms\x18\x05 \x01(\rR\x06rateMs\"\xfb\x02\n" +
 	"\n" +
 	"Connection\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
@@ -555,7 +707,18 @@ const file_connections_proto_rawDesc = "" +
 	"\vpacket_rate\x18\v \x01(\x01R\n" +
 	"packetRate\x12\x1b\n" +
 	"\tbyte_rate\x18\f \x01(\x01R\bbyteRate\x12\x12\n" +
-	"\x04seat\x18\r \x01(\rR\x04seat\"\xaf\x01\n" +
+	"\x04seat\x18\r \x01(\rR\x04seat\x12\x12\n" +
+	"\x04home\x18\x0e \x01(\tR\x04home\x12!\n" +
+	"\fhome_address\x18\x0f \x01(\tR\vhomeAddress\"n\n" +
+	"\x16MoveConnectionsRequest\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\tR\x06client\x12\x16\n" +
+	"\x06server\x18\x03 \x01(\tR\x06server\x12\x12\n" +
+	"\x04back\x18\x04 \x01(\bR\x04back\"\x84\x01\n" +
+	"\x17MoveConnectionsResponse\x129\n" +
+	"\vconnections\x18\x01 \x03(\v2\x17.fairlead.v1.ConnectionR\vconnections\x12\x14\n" +
+	"\x05moved\x18\x02 \x01(\x04R\x05moved\x12\x18\n" +
+	"\amatched\x18\x03 \x01(\x04R\amatched\"\xaf\x01\n" +
 	"\rConnectionSum\x12\x0e\n" +
 	"\x02of\x18\x01 \x01(\tR\x02of\x12 \n" +
 	"\vconnections\x18\x02 \x01(\x04R\vconnections\x12\x18\n" +
@@ -581,22 +744,25 @@ func file_connections_proto_rawDescGZIP() []byte {
 	return file_connections_proto_rawDescData
 }
 
-var file_connections_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_connections_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_connections_proto_goTypes = []any{
-	(*GetConnectionsRequest)(nil),  // 0: fairlead.v1.GetConnectionsRequest
-	(*GetConnectionsResponse)(nil), // 1: fairlead.v1.GetConnectionsResponse
-	(*Connection)(nil),             // 2: fairlead.v1.Connection
-	(*ConnectionSum)(nil),          // 3: fairlead.v1.ConnectionSum
-	(*Seats)(nil),                  // 4: fairlead.v1.Seats
+	(*GetConnectionsRequest)(nil),   // 0: fairlead.v1.GetConnectionsRequest
+	(*GetConnectionsResponse)(nil),  // 1: fairlead.v1.GetConnectionsResponse
+	(*Connection)(nil),              // 2: fairlead.v1.Connection
+	(*MoveConnectionsRequest)(nil),  // 3: fairlead.v1.MoveConnectionsRequest
+	(*MoveConnectionsResponse)(nil), // 4: fairlead.v1.MoveConnectionsResponse
+	(*ConnectionSum)(nil),           // 5: fairlead.v1.ConnectionSum
+	(*Seats)(nil),                   // 6: fairlead.v1.Seats
 }
 var file_connections_proto_depIdxs = []int32{
 	2, // 0: fairlead.v1.GetConnectionsResponse.connections:type_name -> fairlead.v1.Connection
-	3, // 1: fairlead.v1.GetConnectionsResponse.sums:type_name -> fairlead.v1.ConnectionSum
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	5, // 1: fairlead.v1.GetConnectionsResponse.sums:type_name -> fairlead.v1.ConnectionSum
+	2, // 2: fairlead.v1.MoveConnectionsResponse.connections:type_name -> fairlead.v1.Connection
+	3, // [3:3] is the sub-list for method output_type
+	3, // [3:3] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_connections_proto_init() }
@@ -610,7 +776,7 @@ func file_connections_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_connections_proto_rawDesc), len(file_connections_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

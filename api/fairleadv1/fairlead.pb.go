@@ -2540,6 +2540,8 @@ type VIP struct {
 	CookieBits uint32 `protobuf:"varint,10,opt,name=cookie_bits,json=cookieBits,proto3" json:"cookie_bits,omitempty"`
 	// Of these, what names a seat (scheme cheetah-stateful).
 	SeatBits uint32 `protobuf:"varint,40,opt,name=seat_bits,json=seatBits,proto3" json:"seat_bits,omitempty"`
+	// Limits of packets and of new connections, in words; empty: there are none.
+	Rates string `protobuf:"bytes,42,opt,name=rates,proto3" json:"rates,omitempty"`
 	// Longest silence after which a connection's cookie still decodes, in
 	// milliseconds; 0 where the scheme has no cookie.
 	IdleLimitMs uint64 `protobuf:"varint,11,opt,name=idle_limit_ms,json=idleLimitMs,proto3" json:"idle_limit_ms,omitempty"`
@@ -2687,6 +2689,13 @@ func (x *VIP) GetSeatBits() uint32 {
 		return x.SeatBits
 	}
 	return 0
+}
+
+func (x *VIP) GetRates() string {
+	if x != nil {
+		return x.Rates
+	}
+	return ""
 }
 
 func (x *VIP) GetIdleLimitMs() uint64 {
@@ -3412,9 +3421,13 @@ type Counters struct {
 	Restored uint64 `protobuf:"varint,28,opt,name=restored,proto3" json:"restored,omitempty"`
 	// Scheme cheetah-stateful: connections that were given a seat, that were given none as
 	// their partition was full, and packets whose seat was not their connection's.
-	Seated        uint64 `protobuf:"varint,20,opt,name=seated,proto3" json:"seated,omitempty"`
-	SeatFull      uint64 `protobuf:"varint,21,opt,name=seat_full,json=seatFull,proto3" json:"seat_full,omitempty"`
-	SeatWrong     uint64 `protobuf:"varint,22,opt,name=seat_wrong,json=seatWrong,proto3" json:"seat_wrong,omitempty"`
+	Seated    uint64 `protobuf:"varint,20,opt,name=seated,proto3" json:"seated,omitempty"`
+	SeatFull  uint64 `protobuf:"varint,21,opt,name=seat_full,json=seatFull,proto3" json:"seat_full,omitempty"`
+	SeatWrong uint64 `protobuf:"varint,22,opt,name=seat_wrong,json=seatWrong,proto3" json:"seat_wrong,omitempty"`
+	// Balancer: packets that were dropped for a limit of rates, and buckets of sources
+	// that were forgotten before they were full, as limits.rate_sources is small.
+	Rated         uint64 `protobuf:"varint,29,opt,name=rated,proto3" json:"rated,omitempty"`
+	RateLost      uint64 `protobuf:"varint,30,opt,name=rate_lost,json=rateLost,proto3" json:"rate_lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3599,6 +3612,20 @@ func (x *Counters) GetSeatFull() uint64 {
 func (x *Counters) GetSeatWrong() uint64 {
 	if x != nil {
 		return x.SeatWrong
+	}
+	return 0
+}
+
+func (x *Counters) GetRated() uint64 {
+	if x != nil {
+		return x.Rated
+	}
+	return 0
+}
+
+func (x *Counters) GetRateLost() uint64 {
+	if x != nil {
+		return x.RateLost
 	}
 	return 0
 }
@@ -5773,7 +5800,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\bxdp_mode\x18\x03 \x01(\tR\axdpMode\x12\x1f\n" +
 	"\vegress_mode\x18\x04 \x01(\tR\n" +
 	"egressMode\x12\x10\n" +
-	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\x8d\a\n" +
+	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\xa3\a\n" +
 	"\x03VIP\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -5789,7 +5816,8 @@ const file_fairlead_proto_rawDesc = "" +
 	"\vcookie_bits\x18\n" +
 	" \x01(\rR\n" +
 	"cookieBits\x12\x1b\n" +
-	"\tseat_bits\x18( \x01(\rR\bseatBits\x12\"\n" +
+	"\tseat_bits\x18( \x01(\rR\bseatBits\x12\x14\n" +
+	"\x05rates\x18* \x01(\tR\x05rates\x12\"\n" +
 	"\ridle_limit_ms\x18\v \x01(\x04R\vidleLimitMs\x12\x1c\n" +
 	"\tfragments\x18\f \x01(\tR\tfragments\x12\x1b\n" +
 	"\ticmp_echo\x18\r \x01(\bR\bicmpEcho\x12\x1b\n" +
@@ -5866,7 +5894,7 @@ const file_fairlead_proto_rawDesc = "" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x1c\n" +
 	"\tneighbour\x18\x03 \x01(\tR\tneighbour\x12\x10\n" +
 	"\x03mac\x18\x04 \x01(\tR\x03mac\x12\x10\n" +
-	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\xe0\x05\n" +
+	"\x03mtu\x18\x05 \x01(\rR\x03mtu\"\x93\x06\n" +
 	"\bCounters\x12\x18\n" +
 	"\apackets\x18\x01 \x01(\x04R\apackets\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12'\n" +
@@ -5894,7 +5922,9 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x06seated\x18\x14 \x01(\x04R\x06seated\x12\x1b\n" +
 	"\tseat_full\x18\x15 \x01(\x04R\bseatFull\x12\x1d\n" +
 	"\n" +
-	"seat_wrong\x18\x16 \x01(\x04R\tseatWrong\"L\n" +
+	"seat_wrong\x18\x16 \x01(\x04R\tseatWrong\x12\x14\n" +
+	"\x05rated\x18\x1d \x01(\x04R\x05rated\x12\x1b\n" +
+	"\trate_lost\x18\x1e \x01(\x04R\brateLost\"L\n" +
 	"\x06Reason\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\apackets\x18\x02 \x01(\x04R\apackets\x12\x14\n" +
@@ -6056,9 +6086,11 @@ const file_fairlead_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eHEALTH_UNKNOWN\x10\x01\x12\r\n" +
 	"\tHEALTH_UP\x10\x02\x12\x0f\n" +
-	"\vHEALTH_DOWN\x10\x032\xcd\t\n" +
+	"\vHEALTH_DOWN\x10\x032\xab\n" +
+	"\n" +
 	"\bFairlead\x12^\n" +
-	"\x0eGetConnections\x12\".fairlead.v1.GetConnectionsRequest\x1a#.fairlead.v1.GetConnectionsResponse\"\x03\x90\x02\x01\x12O\n" +
+	"\x0eGetConnections\x12\".fairlead.v1.GetConnectionsRequest\x1a#.fairlead.v1.GetConnectionsResponse\"\x03\x90\x02\x01\x12\\\n" +
+	"\x0fMoveConnections\x12#.fairlead.v1.MoveConnectionsRequest\x1a$.fairlead.v1.MoveConnectionsResponse\x12O\n" +
 	"\tGetStatus\x12\x1d.fairlead.v1.GetStatusRequest\x1a\x1e.fairlead.v1.GetStatusResponse\"\x03\x90\x02\x01\x12[\n" +
 	"\rGetAssignment\x12!.fairlead.v1.GetAssignmentRequest\x1a\".fairlead.v1.GetAssignmentResponse\"\x03\x90\x02\x01\x12I\n" +
 	"\aGetTime\x12\x1b.fairlead.v1.GetTimeRequest\x1a\x1c.fairlead.v1.GetTimeResponse\"\x03\x90\x02\x01\x12I\n" +
@@ -6091,77 +6123,79 @@ func file_fairlead_proto_rawDescGZIP() []byte {
 var file_fairlead_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_fairlead_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_fairlead_proto_goTypes = []any{
-	(Role)(0),                      // 0: fairlead.v1.Role
-	(Serving)(0),                   // 1: fairlead.v1.Serving
-	(SlotState)(0),                 // 2: fairlead.v1.SlotState
-	(Health)(0),                    // 3: fairlead.v1.Health
-	(*GetStatusRequest)(nil),       // 4: fairlead.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),      // 5: fairlead.v1.GetStatusResponse
-	(*L2)(nil),                     // 6: fairlead.v1.L2
-	(*L2Address)(nil),              // 7: fairlead.v1.L2Address
-	(*BGP)(nil),                    // 8: fairlead.v1.BGP
-	(*BGPNeighbour)(nil),           // 9: fairlead.v1.BGPNeighbour
-	(*BGPAddress)(nil),             // 10: fairlead.v1.BGPAddress
-	(*Router)(nil),                 // 11: fairlead.v1.Router
-	(*RouterSelector)(nil),         // 12: fairlead.v1.RouterSelector
-	(*RouterHop)(nil),              // 13: fairlead.v1.RouterHop
-	(*RouterRoutes)(nil),           // 14: fairlead.v1.RouterRoutes
-	(*GetRoutesRequest)(nil),       // 15: fairlead.v1.GetRoutesRequest
-	(*GetRoutesResponse)(nil),      // 16: fairlead.v1.GetRoutesResponse
-	(*RouterRoute)(nil),            // 17: fairlead.v1.RouterRoute
-	(*RouterMember)(nil),           // 18: fairlead.v1.RouterMember
-	(*Steered)(nil),                // 19: fairlead.v1.Steered
-	(*SteeredPath)(nil),            // 20: fairlead.v1.SteeredPath
-	(*Switch)(nil),                 // 21: fairlead.v1.Switch
-	(*SwitchCorrections)(nil),      // 22: fairlead.v1.SwitchCorrections
-	(*SwitchGroup)(nil),            // 23: fairlead.v1.SwitchGroup
-	(*SwitchHost)(nil),             // 24: fairlead.v1.SwitchHost
-	(*SwitchForwarding)(nil),       // 25: fairlead.v1.SwitchForwarding
-	(*Flows)(nil),                  // 26: fairlead.v1.Flows
-	(*Interface)(nil),              // 27: fairlead.v1.Interface
-	(*VIP)(nil),                    // 28: fairlead.v1.VIP
-	(*Migration)(nil),              // 29: fairlead.v1.Migration
-	(*Buckets)(nil),                // 30: fairlead.v1.Buckets
-	(*Slot)(nil),                   // 31: fairlead.v1.Slot
-	(*NextHop)(nil),                // 32: fairlead.v1.NextHop
-	(*Counters)(nil),               // 33: fairlead.v1.Counters
-	(*Reason)(nil),                 // 34: fairlead.v1.Reason
-	(*Clock)(nil),                  // 35: fairlead.v1.Clock
-	(*Limit)(nil),                  // 36: fairlead.v1.Limit
-	(*Peer)(nil),                   // 37: fairlead.v1.Peer
-	(*Sharing)(nil),                // 38: fairlead.v1.Sharing
-	(*SharingPeer)(nil),            // 39: fairlead.v1.SharingPeer
-	(*GetAssignmentRequest)(nil),   // 40: fairlead.v1.GetAssignmentRequest
-	(*GetAssignmentResponse)(nil),  // 41: fairlead.v1.GetAssignmentResponse
-	(*GetTimeRequest)(nil),         // 42: fairlead.v1.GetTimeRequest
-	(*GetTimeResponse)(nil),        // 43: fairlead.v1.GetTimeResponse
-	(*GetLiveRequest)(nil),         // 44: fairlead.v1.GetLiveRequest
-	(*GetLiveResponse)(nil),        // 45: fairlead.v1.GetLiveResponse
-	(*LiveVIP)(nil),                // 46: fairlead.v1.LiveVIP
-	(*EpochLive)(nil),              // 47: fairlead.v1.EpochLive
-	(*GetHadRequest)(nil),          // 48: fairlead.v1.GetHadRequest
-	(*GetHadResponse)(nil),         // 49: fairlead.v1.GetHadResponse
-	(*GetServingRequest)(nil),      // 50: fairlead.v1.GetServingRequest
-	(*GetServingResponse)(nil),     // 51: fairlead.v1.GetServingResponse
-	(*ServingVIP)(nil),             // 52: fairlead.v1.ServingVIP
-	(*AwaitServingRequest)(nil),    // 53: fairlead.v1.AwaitServingRequest
-	(*AwaitServingResponse)(nil),   // 54: fairlead.v1.AwaitServingResponse
-	(*EndedListener)(nil),          // 55: fairlead.v1.EndedListener
-	(*GetChainsRequest)(nil),       // 56: fairlead.v1.GetChainsRequest
-	(*GetChainsResponse)(nil),      // 57: fairlead.v1.GetChainsResponse
-	(*DrainSwitchRequest)(nil),     // 58: fairlead.v1.DrainSwitchRequest
-	(*DrainSwitchResponse)(nil),    // 59: fairlead.v1.DrainSwitchResponse
-	(*UnlockSwitchRequest)(nil),    // 60: fairlead.v1.UnlockSwitchRequest
-	(*UnlockSwitchResponse)(nil),   // 61: fairlead.v1.UnlockSwitchResponse
-	(*ShareFlowsRequest)(nil),      // 62: fairlead.v1.ShareFlowsRequest
-	(*ShareFlowsResponse)(nil),     // 63: fairlead.v1.ShareFlowsResponse
-	(*GetFlowsRequest)(nil),        // 64: fairlead.v1.GetFlowsRequest
-	(*GetFlowsResponse)(nil),       // 65: fairlead.v1.GetFlowsResponse
-	(*Seats)(nil),                  // 66: fairlead.v1.Seats
-	(*GetConnectionsRequest)(nil),  // 67: fairlead.v1.GetConnectionsRequest
-	(*ReloadRequest)(nil),          // 68: fairlead.v1.ReloadRequest
-	(*GetConnectionsResponse)(nil), // 69: fairlead.v1.GetConnectionsResponse
-	(*ReloadResponse)(nil),         // 70: fairlead.v1.ReloadResponse
+	(Role)(0),                       // 0: fairlead.v1.Role
+	(Serving)(0),                    // 1: fairlead.v1.Serving
+	(SlotState)(0),                  // 2: fairlead.v1.SlotState
+	(Health)(0),                     // 3: fairlead.v1.Health
+	(*GetStatusRequest)(nil),        // 4: fairlead.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),       // 5: fairlead.v1.GetStatusResponse
+	(*L2)(nil),                      // 6: fairlead.v1.L2
+	(*L2Address)(nil),               // 7: fairlead.v1.L2Address
+	(*BGP)(nil),                     // 8: fairlead.v1.BGP
+	(*BGPNeighbour)(nil),            // 9: fairlead.v1.BGPNeighbour
+	(*BGPAddress)(nil),              // 10: fairlead.v1.BGPAddress
+	(*Router)(nil),                  // 11: fairlead.v1.Router
+	(*RouterSelector)(nil),          // 12: fairlead.v1.RouterSelector
+	(*RouterHop)(nil),               // 13: fairlead.v1.RouterHop
+	(*RouterRoutes)(nil),            // 14: fairlead.v1.RouterRoutes
+	(*GetRoutesRequest)(nil),        // 15: fairlead.v1.GetRoutesRequest
+	(*GetRoutesResponse)(nil),       // 16: fairlead.v1.GetRoutesResponse
+	(*RouterRoute)(nil),             // 17: fairlead.v1.RouterRoute
+	(*RouterMember)(nil),            // 18: fairlead.v1.RouterMember
+	(*Steered)(nil),                 // 19: fairlead.v1.Steered
+	(*SteeredPath)(nil),             // 20: fairlead.v1.SteeredPath
+	(*Switch)(nil),                  // 21: fairlead.v1.Switch
+	(*SwitchCorrections)(nil),       // 22: fairlead.v1.SwitchCorrections
+	(*SwitchGroup)(nil),             // 23: fairlead.v1.SwitchGroup
+	(*SwitchHost)(nil),              // 24: fairlead.v1.SwitchHost
+	(*SwitchForwarding)(nil),        // 25: fairlead.v1.SwitchForwarding
+	(*Flows)(nil),                   // 26: fairlead.v1.Flows
+	(*Interface)(nil),               // 27: fairlead.v1.Interface
+	(*VIP)(nil),                     // 28: fairlead.v1.VIP
+	(*Migration)(nil),               // 29: fairlead.v1.Migration
+	(*Buckets)(nil),                 // 30: fairlead.v1.Buckets
+	(*Slot)(nil),                    // 31: fairlead.v1.Slot
+	(*NextHop)(nil),                 // 32: fairlead.v1.NextHop
+	(*Counters)(nil),                // 33: fairlead.v1.Counters
+	(*Reason)(nil),                  // 34: fairlead.v1.Reason
+	(*Clock)(nil),                   // 35: fairlead.v1.Clock
+	(*Limit)(nil),                   // 36: fairlead.v1.Limit
+	(*Peer)(nil),                    // 37: fairlead.v1.Peer
+	(*Sharing)(nil),                 // 38: fairlead.v1.Sharing
+	(*SharingPeer)(nil),             // 39: fairlead.v1.SharingPeer
+	(*GetAssignmentRequest)(nil),    // 40: fairlead.v1.GetAssignmentRequest
+	(*GetAssignmentResponse)(nil),   // 41: fairlead.v1.GetAssignmentResponse
+	(*GetTimeRequest)(nil),          // 42: fairlead.v1.GetTimeRequest
+	(*GetTimeResponse)(nil),         // 43: fairlead.v1.GetTimeResponse
+	(*GetLiveRequest)(nil),          // 44: fairlead.v1.GetLiveRequest
+	(*GetLiveResponse)(nil),         // 45: fairlead.v1.GetLiveResponse
+	(*LiveVIP)(nil),                 // 46: fairlead.v1.LiveVIP
+	(*EpochLive)(nil),               // 47: fairlead.v1.EpochLive
+	(*GetHadRequest)(nil),           // 48: fairlead.v1.GetHadRequest
+	(*GetHadResponse)(nil),          // 49: fairlead.v1.GetHadResponse
+	(*GetServingRequest)(nil),       // 50: fairlead.v1.GetServingRequest
+	(*GetServingResponse)(nil),      // 51: fairlead.v1.GetServingResponse
+	(*ServingVIP)(nil),              // 52: fairlead.v1.ServingVIP
+	(*AwaitServingRequest)(nil),     // 53: fairlead.v1.AwaitServingRequest
+	(*AwaitServingResponse)(nil),    // 54: fairlead.v1.AwaitServingResponse
+	(*EndedListener)(nil),           // 55: fairlead.v1.EndedListener
+	(*GetChainsRequest)(nil),        // 56: fairlead.v1.GetChainsRequest
+	(*GetChainsResponse)(nil),       // 57: fairlead.v1.GetChainsResponse
+	(*DrainSwitchRequest)(nil),      // 58: fairlead.v1.DrainSwitchRequest
+	(*DrainSwitchResponse)(nil),     // 59: fairlead.v1.DrainSwitchResponse
+	(*UnlockSwitchRequest)(nil),     // 60: fairlead.v1.UnlockSwitchRequest
+	(*UnlockSwitchResponse)(nil),    // 61: fairlead.v1.UnlockSwitchResponse
+	(*ShareFlowsRequest)(nil),       // 62: fairlead.v1.ShareFlowsRequest
+	(*ShareFlowsResponse)(nil),      // 63: fairlead.v1.ShareFlowsResponse
+	(*GetFlowsRequest)(nil),         // 64: fairlead.v1.GetFlowsRequest
+	(*GetFlowsResponse)(nil),        // 65: fairlead.v1.GetFlowsResponse
+	(*Seats)(nil),                   // 66: fairlead.v1.Seats
+	(*GetConnectionsRequest)(nil),   // 67: fairlead.v1.GetConnectionsRequest
+	(*MoveConnectionsRequest)(nil),  // 68: fairlead.v1.MoveConnectionsRequest
+	(*ReloadRequest)(nil),           // 69: fairlead.v1.ReloadRequest
+	(*GetConnectionsResponse)(nil),  // 70: fairlead.v1.GetConnectionsResponse
+	(*MoveConnectionsResponse)(nil), // 71: fairlead.v1.MoveConnectionsResponse
+	(*ReloadResponse)(nil),          // 72: fairlead.v1.ReloadResponse
 }
 var file_fairlead_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.GetStatusResponse.role:type_name -> fairlead.v1.Role
@@ -6209,37 +6243,39 @@ var file_fairlead_proto_depIdxs = []int32{
 	1,  // 42: fairlead.v1.ServingVIP.state:type_name -> fairlead.v1.Serving
 	55, // 43: fairlead.v1.AwaitServingResponse.ended:type_name -> fairlead.v1.EndedListener
 	67, // 44: fairlead.v1.Fairlead.GetConnections:input_type -> fairlead.v1.GetConnectionsRequest
-	4,  // 45: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
-	40, // 46: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
-	42, // 47: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
-	44, // 48: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
-	48, // 49: fairlead.v1.Fairlead.GetHad:input_type -> fairlead.v1.GetHadRequest
-	50, // 50: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
-	53, // 51: fairlead.v1.Fairlead.AwaitServing:input_type -> fairlead.v1.AwaitServingRequest
-	56, // 52: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
-	58, // 53: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
-	60, // 54: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
-	15, // 55: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
-	62, // 56: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
-	64, // 57: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
-	68, // 58: fairlead.v1.Fairlead.Reload:input_type -> fairlead.v1.ReloadRequest
-	69, // 59: fairlead.v1.Fairlead.GetConnections:output_type -> fairlead.v1.GetConnectionsResponse
-	5,  // 60: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
-	41, // 61: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
-	43, // 62: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
-	45, // 63: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
-	49, // 64: fairlead.v1.Fairlead.GetHad:output_type -> fairlead.v1.GetHadResponse
-	51, // 65: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
-	54, // 66: fairlead.v1.Fairlead.AwaitServing:output_type -> fairlead.v1.AwaitServingResponse
-	57, // 67: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
-	59, // 68: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
-	61, // 69: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
-	16, // 70: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
-	63, // 71: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
-	65, // 72: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
-	70, // 73: fairlead.v1.Fairlead.Reload:output_type -> fairlead.v1.ReloadResponse
-	59, // [59:74] is the sub-list for method output_type
-	44, // [44:59] is the sub-list for method input_type
+	68, // 45: fairlead.v1.Fairlead.MoveConnections:input_type -> fairlead.v1.MoveConnectionsRequest
+	4,  // 46: fairlead.v1.Fairlead.GetStatus:input_type -> fairlead.v1.GetStatusRequest
+	40, // 47: fairlead.v1.Fairlead.GetAssignment:input_type -> fairlead.v1.GetAssignmentRequest
+	42, // 48: fairlead.v1.Fairlead.GetTime:input_type -> fairlead.v1.GetTimeRequest
+	44, // 49: fairlead.v1.Fairlead.GetLive:input_type -> fairlead.v1.GetLiveRequest
+	48, // 50: fairlead.v1.Fairlead.GetHad:input_type -> fairlead.v1.GetHadRequest
+	50, // 51: fairlead.v1.Fairlead.GetServing:input_type -> fairlead.v1.GetServingRequest
+	53, // 52: fairlead.v1.Fairlead.AwaitServing:input_type -> fairlead.v1.AwaitServingRequest
+	56, // 53: fairlead.v1.Fairlead.GetChains:input_type -> fairlead.v1.GetChainsRequest
+	58, // 54: fairlead.v1.Fairlead.DrainSwitch:input_type -> fairlead.v1.DrainSwitchRequest
+	60, // 55: fairlead.v1.Fairlead.UnlockSwitch:input_type -> fairlead.v1.UnlockSwitchRequest
+	15, // 56: fairlead.v1.Fairlead.GetRoutes:input_type -> fairlead.v1.GetRoutesRequest
+	62, // 57: fairlead.v1.Fairlead.ShareFlows:input_type -> fairlead.v1.ShareFlowsRequest
+	64, // 58: fairlead.v1.Fairlead.GetFlows:input_type -> fairlead.v1.GetFlowsRequest
+	69, // 59: fairlead.v1.Fairlead.Reload:input_type -> fairlead.v1.ReloadRequest
+	70, // 60: fairlead.v1.Fairlead.GetConnections:output_type -> fairlead.v1.GetConnectionsResponse
+	71, // 61: fairlead.v1.Fairlead.MoveConnections:output_type -> fairlead.v1.MoveConnectionsResponse
+	5,  // 62: fairlead.v1.Fairlead.GetStatus:output_type -> fairlead.v1.GetStatusResponse
+	41, // 63: fairlead.v1.Fairlead.GetAssignment:output_type -> fairlead.v1.GetAssignmentResponse
+	43, // 64: fairlead.v1.Fairlead.GetTime:output_type -> fairlead.v1.GetTimeResponse
+	45, // 65: fairlead.v1.Fairlead.GetLive:output_type -> fairlead.v1.GetLiveResponse
+	49, // 66: fairlead.v1.Fairlead.GetHad:output_type -> fairlead.v1.GetHadResponse
+	51, // 67: fairlead.v1.Fairlead.GetServing:output_type -> fairlead.v1.GetServingResponse
+	54, // 68: fairlead.v1.Fairlead.AwaitServing:output_type -> fairlead.v1.AwaitServingResponse
+	57, // 69: fairlead.v1.Fairlead.GetChains:output_type -> fairlead.v1.GetChainsResponse
+	59, // 70: fairlead.v1.Fairlead.DrainSwitch:output_type -> fairlead.v1.DrainSwitchResponse
+	61, // 71: fairlead.v1.Fairlead.UnlockSwitch:output_type -> fairlead.v1.UnlockSwitchResponse
+	16, // 72: fairlead.v1.Fairlead.GetRoutes:output_type -> fairlead.v1.GetRoutesResponse
+	63, // 73: fairlead.v1.Fairlead.ShareFlows:output_type -> fairlead.v1.ShareFlowsResponse
+	65, // 74: fairlead.v1.Fairlead.GetFlows:output_type -> fairlead.v1.GetFlowsResponse
+	72, // 75: fairlead.v1.Fairlead.Reload:output_type -> fairlead.v1.ReloadResponse
+	60, // [60:76] is the sub-list for method output_type
+	44, // [44:60] is the sub-list for method input_type
 	44, // [44:44] is the sub-list for extension type_name
 	44, // [44:44] is the sub-list for extension extendee
 	0,  // [0:44] is the sub-list for field type_name

@@ -39,6 +39,7 @@ struct bench_run {
 	__u32 at_ecr;   /* TSecr */
 	__u32 saddr;    /* of the frame as it was made, in IPv4, */
 	__u32 check;    /* and its header's checksum */
+	__u32 salt;     /* makes what bench_lru inserts new */
 	__u32 verdicts[8]; /* what the entry returned, by action */
 };
 
@@ -87,6 +88,40 @@ struct bench_loop {
 	struct xdp_md *ctx;
 };
 
+/* What to compare a new seat with: the floor, and an entry of a BPF LRU hash, as of a
+ * connection that is to be remembered. */
+struct bench_lru_key {
+	__u32 saddr;
+	__u32 daddr;
+	__u32 ports;
+	__u32 salt;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1 << 20);
+	__type(key, struct bench_lru_key);
+	__type(value, __u64);
+} bench_lru_flows SEC(".maps");
+
+static __always_inline int bench_lru_balance(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct iphdr *ip = data + ETH_HLEN;
+	struct tcphdr *tcp = (void *)(ip + 1);
+	struct bench_lru_key key = { .salt = bench_case.salt };
+	__u64 value = 1;
+
+	if ((void *)(tcp + 1) > end)
+		return XDP_PASS;
+	key.saddr = ip->saddr;
+	key.daddr = ip->daddr;
+	key.ports = (__u32)tcp->source << 16 | tcp->dest;
+	if (bpf_map_update_elem(&bench_lru_flows, &key, &value, BPF_ANY))
+		return XDP_DROP;
+	return floor_balance(ctx);
+}
+
 #define BENCH_PROGRAM(name, call)                              \
 	static long name##_step(__u64 i, struct bench_loop *l) \
 	{                                                      \
@@ -110,6 +145,7 @@ struct bench_loop {
 BENCH_PROGRAM(bench_none, XDP_PASS)
 BENCH_PROGRAM(bench_lb, fl_balance(ctx))
 BENCH_PROGRAM(bench_floor, floor_balance(ctx))
+BENCH_PROGRAM(bench_lru, bench_lru_balance(ctx))
 
 #include "syscalls.h"
 

@@ -22,13 +22,13 @@ var objects = []string{"lb_bpfel.o", "health_bpfel.o", "host_bpfel.o", "router_b
 
 // numbers are the enums that say no choice: Go has constants of theirs, and no
 // types.
-var numbers = strings.Fields("constants lb_constants host_constants router_constants flow_times seat_times line_flags peer_flags")
+var numbers = strings.Fields("constants lb_constants host_constants router_constants flow_times seat_times vip_rates line_flags peer_flags")
 
 // exported are the types that Go uses, without their fl_; those that they
 // contain come with them by their names.
 var exported = strings.Fields(`
 	ask bound carrier clock control count flow_set flow_state flow_sweep flow_write forwarding hash_form input line
-	line_write policy reason scheme seat seat_about seat_state shared steer vip vip_cpu vip_flags
+	line_write policy rate_entry rate_set rates reason scheme seat seat_about seat_state shared steer vip vip_cpu vip_flags
 	check_addr check_pair check_sent
 	ask_bound host_ask host_clock host_control host_count host_own host_peer host_peer_key host_reason
 	host_source host_vip host_vip_flags offload offload_count offload_flags socket tuple

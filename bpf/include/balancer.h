@@ -61,8 +61,8 @@ struct fl_vip {
 	__u32 anchor_track; /* in 1..anchor_track-1: drains or is in the horizon */
 	__u32 generation;   /* scheme beamer: of the bucket table, a serial number */
 	__u8 open_epoch;    /* parity under which a new connection's entry is found */
+	__u8 rates;         /* enum fl_vip_rates */
 	__u8 pad;
-	__u8 pad2;
 	__u8 tier;          /* this balancer's number in tier two, or FL_TIER_ONE */
 	__u64 join_hash;    /* FL_VIP_JOIN: fl_hash6 under hash_key of the VIP's address
 	                     * words and its port (sport 0, dport BE) */
@@ -72,6 +72,36 @@ _Static_assert(sizeof(struct fl_vip) == 128, "a VIP is two cache lines");
 /* In tier two. In tier one there are none: what a cookie's value has below its tier
  * is a seat to it, and balancers of tier two are its servers. */
 #define FL_VIP_TIER_BITS(v) ((v)->seat_bits >> 4)
+
+/* ---- limits of rates ---------------------------------------------------- */
+
+/* Which a VIP has. */
+enum fl_vip_rates {
+	FL_RATE_CONNECTION = 1, /* packets of a connection (scheme cheetah-stateful) */
+	FL_RATE_PACKETS = 2,    /* packets of a source prefix */
+	FL_RATE_OPENS = 4,      /* new connections of a source prefix */
+};
+
+/* Of a VIP. Steps are (1000 << 32) / limit: ms with 32 bits behind the point. */
+struct fl_rates {
+	__u64 connection;   /* step of a packet of a connection, */
+	__u64 packets;      /* of a packet of a source, */
+	__u64 opens;        /* and of a new connection */
+	__u64 mask4;        /* of the second word of an IPv4 source as in fl_vip.addr */
+	__u64 mask6[2];     /* of an IPv6 source */
+	__u64 pad[2];
+};
+
+/* A bucket of a source: which, 0: none, and when it is full, shared ms << 32. */
+struct fl_rate_entry {
+	__u64 key;
+	__u64 due;
+};
+#define FL_RATE_WAYS 4
+struct fl_rate_set {
+	struct fl_rate_entry entry[FL_RATE_WAYS];
+};
+_Static_assert(sizeof(struct fl_rate_set) == 64, "a set is one cache line");
 
 /* Outer sources of tunnels from tier one: addr & mask equals addr. The first entry
  * whose mask is 0 ends the list; IPv4 prefixes are longer by 96 bits. */
@@ -187,7 +217,8 @@ struct fl_vip_cpu {
 	__u64 seated;       /* connections that were given a seat */
 	__u64 seat_full;    /* that were given none: the partition was full */
 	__u64 seat_wrong;   /* packets whose seat is not their connection's */
-	__u64 pad[2];
+	__u64 rated;        /* dropped for a limit of rates */
+	__u64 rate_lost;    /* buckets of sources that gave way before they were full */
 };
 _Static_assert(sizeof(struct fl_vip_cpu) == 128, "a VIP's counters are two cache lines");
 
@@ -274,7 +305,7 @@ struct fl_flow_sweep {
  * the bits keep them apart. bpf/lb/seats.h says when a seat is taken and freed; the
  * daemon frees what has been idle too long. Go's twin is scheme/seats.
  *
- * word  = check << 32 | unit << 16 | state << 12 | slot
+ * word  = check << 32 | unit << 16 | moved << 14 | state << 12 | slot
  * count = packets << 40 | bytes, of what the daemon has not yet moved to about
  *
  * The check is the high half of the connection's hash, whose low half chooses the
@@ -291,6 +322,8 @@ enum fl_seat_state {
 	                      * the word stands until somebody takes it */
 };
 #define FL_SEAT_SLOT(word) ((word) & 0xfff)
+/* Its packets go to that slot, whatever their cookie says: the daemon writes it. */
+#define FL_SEAT_MOVED(word) ((word) >> 14 & 1)
 #define FL_SEAT_STATE(word) ((word) >> 12 & 3)
 #define FL_SEAT_UNIT(word) ((__u16)((word) >> 16))
 /* All but the unit. */
@@ -303,10 +336,11 @@ struct fl_seat_about {
 	__u16 sport;        /* BE, the client's */
 	__u16 dport;        /* BE, the VIP's */
 	__u32 opened_ms;    /* shared ms */
-	__u32 pad;
+	__u32 home;         /* of one that was moved: the slot that its cookie says */
 	__u64 packets;      /* the daemon's sums, beside fl_seat.count */
 	__u64 bytes;
-	__u64 pad2[2];
+	__u64 due;          /* the bucket of its packets (bpf/lb/rates.h) */
+	__u64 pad;
 };
 _Static_assert(sizeof(struct fl_seat_about) == 64, "about is a cache line");
 
@@ -394,7 +428,10 @@ struct fl_ask {
 	X(FORWARD_TIER_DOWN)    /* tier one: cookie names a balancer that is down */ \
 	X(FORWARD_OTHER_TIER)   /* tier two: cookie names another balancer of it */ \
 	X(DROP_TIER_SOURCE)     /* tier two: tunnel from no balancer of tier one */ \
-	X(DROP_TIER_STRAY)      /* tier two: tunnel with what is for no VIP */
+	X(DROP_TIER_STRAY)      /* tier two: tunnel with what is for no VIP */     \
+	X(DROP_RATE_CONNECTION) /* over the limit of its connection's packets, */ \
+	X(DROP_RATE_SOURCE)     /* of its source's packets, */                    \
+	X(DROP_RATE_NEW)        /* or of its source's new connections */
 
 enum fl_reason {
 #define X(name) FL_##name,

@@ -10,7 +10,8 @@
  *   scheme.h    3  whose is it? l4.h reads TCP and UDP, carrier.h what holds a
  *                  cookie; then a header a scheme: scheme_*.h, of which those that
  *                  go by the hash share by_hash.h (flows.h, share.h, place.h);
- *                  seats.h keeps what cheetah-stateful knows, tell.h says it
+ *                  seats.h keeps what cheetah-stateful knows, tell.h says it;
+ *                  rates.h drops what is over a limit
  *   policy.h    4  whose does a new connection become?
  *   forward.h   5  the way to the server: a header a forwarding, forward_*.h, before
  *                  which stands outer.h; spread.h says how tunnels spread

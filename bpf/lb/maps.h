@@ -19,13 +19,15 @@ const volatile __u32 gue6_checksum;
 /* 0, in the laboratory alone: what an attacker sends is not held off
  * (docs/security.md says which checks hang on this). */
 const volatile __u32 guards = 1;
-/* Of the hash that gives a sender of ICMP errors its bound: drawn whenever the
- * program is loaded, for bounds fill up within a second. */
+/* Of the hash that gives a sender of ICMP errors its bound, and a source its bucket:
+ * drawn whenever the program is loaded, for they fill up within a second. */
 const volatile __u64 ask_key[2];
 /* Sets of `flows`. */
 const volatile __u32 flow_sets = 1;
 /* Seats of each of `seats` and `seats_about`: whole partitions. */
 const volatile __u32 seat_count = 1;
+/* Sets of `rate_sources`. */
+const volatile __u32 rate_sets = 1;
 
 /* ---- shared configuration, two halves ----------------------------------- */
 

@@ -6,6 +6,7 @@
 
 #include "by_hash.h"
 #include "l4.h"
+#include "rates.h"
 #include "scheme_beamer.h"
 #include "scheme_cheetah.h"
 #include "scheme_full_ct.h"
@@ -48,11 +49,20 @@ static __always_inline int fl_scheme(struct xdp_md *ctx, const struct fl_vip *v,
 		reason = fl_parse_l4(ctx, v, p);
 		if (reason != FL_CONTINUE)
 			return reason;
+		if (unlikely(v->rates)) {
+			reason = fl_rate(v, p, now);
+			if (reason != FL_CONTINUE)
+				return reason;
+		}
 		/* Before it is known where it goes: what is told is the same. */
 		if (unlikely(p->opens && v->seat_bits && p->carried == FL_CARRIED_WHOLE))
 			fl_seat_open(ctx, v, p, now);
 	} else if (p->kind == FL_KIND_FRAGMENT && !(v->flags & FL_VIP_FRAG_ADDRESSES)) {
 		return p->carried == FL_CARRIED_CUT ? FL_ASK_ICMP : FL_DROP_FRAGMENT;
+	} else if (p->kind == FL_KIND_FRAGMENT && v->rates) {
+		reason = fl_rate(v, p, now);
+		if (reason != FL_CONTINUE)
+			return reason;
 	}
 	reason = fl_scheme_says(v, p, w, now);
 	return reason == FL_CONTINUE ? fl_by_hash(v, p, w, now) : reason;

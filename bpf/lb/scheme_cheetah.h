@@ -32,13 +32,20 @@ static __always_inline bool fl_cheetah_usual(const struct fl_vip *v)
 	return (*(const __u32 *)&v->shift & 0xff0000ff) == FL_SHIFT_DEFAULT;
 }
 
-/* FL_KNOWN or FL_FORWARD_OTHER_TIER: w says whose it is. Else why the hash has to: the
+/* The way of a connection that was moved, unless that server is gone or down. */
+static __always_inline bool fl_cheetah_moved(struct fl_way *w, const struct fl_vip *v, __u32 to,
+					     __u32 own)
+{
+	return (fl_way_to(w, v, to) && !(w->form & FL_FORM_DOWN)) || fl_way_to(w, v, own);
+}
+
+/* FL_KNOWN or FL_FORWARD_OTHER_TIER: w says whose it is. FL_DROP_RATE_CONNECTION. Else why the hash has to: the
  * cookie does not decode, or to no server, or it is tier one's and the balancer it names
  * is down. */
 static __always_inline int fl_cheetah_known(const struct fl_vip *v, const struct fl_lb_packet *p,
 					    struct fl_way *w, __u32 now)
 {
-	__u32 shift = v->shift, field, epoch, value, tiers, tier;
+	__u32 shift = v->shift, field, epoch, value, tiers, tier, moved;
 
 	field = fl_carrier_field(v, p, now);
 	epoch = fl_cookie_epoch(field, shift);
@@ -61,8 +68,15 @@ static __always_inline int fl_cheetah_known(const struct fl_vip *v, const struct
 	/* The seat is another's, who is down or was when this was opened. */
 	if (unlikely(tiers && tier != v->tier))
 		return FL_FORWARD_OTHER_TIER;
-	if (FL_VIP_SEAT_BITS(v) && likely(p->kind == FL_KIND_SEGMENT))
-		fl_seat_seen(v, p, w, value, now);
+	if (FL_VIP_SEAT_BITS(v) && likely(p->kind == FL_KIND_SEGMENT)) {
+		if (unlikely(v->rates & FL_RATE_CONNECTION) &&
+		    fl_seat_rated(v, p, w->hash, value, now))
+			return FL_DROP_RATE_CONNECTION;
+		moved = fl_seat_seen(v, p, w, value, now);
+		if (unlikely(moved) &&
+		    !fl_cheetah_moved(w, v, moved - 1, fl_value_slot(value, FL_VIP_SEAT_BITS(v))))
+			return FL_FORWARD_BAD_COOKIE;
+	}
 	return FL_KNOWN;
 }
 
@@ -123,6 +137,8 @@ static __always_inline int fl_cheetah(const struct fl_vip *v, const struct fl_lb
 		reason = fl_cheetah_known(v, p, w, now);
 		if (likely(reason == FL_KNOWN))
 			return p->kind == FL_KIND_QUOTE ? FL_FORWARD_ICMP : FL_KNOWN;
+		if (unlikely(reason == FL_DROP_RATE_CONNECTION))
+			return reason;
 		if (reason == FL_FORWARD_OTHER_TIER)
 			return p->kind == FL_KIND_QUOTE ? FL_FORWARD_ICMP : FL_FORWARD_OTHER_TIER;
 		/* What is down takes nothing, nor what it held. */

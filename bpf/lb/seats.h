@@ -10,10 +10,12 @@
  *   data long after that  takes it back
  *
  * Nothing here decides where a plain packet goes: its cookie has the slot. So what
- * finds no seat, or another's, goes on without. */
+ * finds no seat, or another's, goes on without. Only what the daemon has moved
+ * (`fairlead connections move`) goes where its seat says. */
 #ifndef FAIRLEAD_LB_SEATS_H
 #define FAIRLEAD_LB_SEATS_H
 
+#include "rates.h"
 #include "tell.h"
 #include "way.h"
 
@@ -102,7 +104,8 @@ static __always_inline bool fl_seat_change(struct fl_seat *s, __u32 index, __u64
 					   __u32 unit, bool closes)
 {
 	__u32 state = FL_SEAT_STATE(e);
-	__u64 next = (e & 0xffffffff00000000ULL) | (__u64)unit << 16 | slot;
+	__u64 next = (e & 0xffffffff00000000ULL) | (__u64)unit << 16 |
+		     (FL_SEAT_MOVED(e) ? e & 0x4fff : slot);
 
 	if (state != FL_SEAT_CLOSING) {
 		if (!closes)
@@ -148,13 +151,15 @@ static __always_inline struct fl_seat *fl_seat_find(const struct fl_vip *v,
 	return s && fl_seat_is(*(volatile __u64 *)&s->word, *hash) ? s : NULL;
 }
 
-/* A known packet that is not one of a live connection in the middle of it. */
+/* A known packet that is not one of a live connection in the middle of it, or of one
+ * that was moved: then the slot to which, and 1; else 0. */
 __noinline int fl_seat_touch(const struct fl_vip *v, const struct fl_lb_packet *p, __u64 hash,
 			     __u32 value, __u32 unit)
 {
 	struct fl_vip_cpu *cpu;
 	struct fl_seat *s;
 	__u32 seat, slot, index, id;
+	__u64 word;
 
 	if (!v || !p)
 		return 0;
@@ -178,13 +183,40 @@ __noinline int fl_seat_touch(const struct fl_vip *v, const struct fl_lb_packet *
 			break;
 	}
 	__sync_fetch_and_add(&s->count, FL_SEAT_ONE | p->len);
-	return 0;
+	word = *(volatile __u64 *)&s->word;
+	return fl_seat_is(word, hash) && FL_SEAT_MOVED(word) ? 1 + FL_SEAT_SLOT(word) : 0;
+}
+
+/* Whether a known packet is over the limit of its connection. Then it counts nowhere, and
+ * changes nothing. What has no seat has no limit. */
+__noinline int fl_seat_rated(const struct fl_vip *v, const struct fl_lb_packet *p, __u64 hash,
+			     __u32 value, __u32 now)
+{
+	struct fl_seat_about *about;
+	struct fl_vip_cpu *cpu;
+	struct fl_rates *r;
+	__u32 seat, index, id;
+
+	if (!v || !p)
+		return 0;
+	seat = fl_value_seat(value, FL_VIP_SEAT_BITS(v));
+	r = fl_rates_of(v);
+	if (!seat || !r || !fl_seat_find(v, p, &hash, seat, &index))
+		return 0;
+	about = bpf_map_lookup_elem(&seats_about, &index);
+	if (!about || fl_rate_take(&about->due, r->connection, (__u64)now << 32))
+		return 0;
+	id = v->id;
+	cpu = bpf_map_lookup_elem(&vip_cpu, &id);
+	if (cpu)
+		cpu->rated++;
+	return 1;
 }
 
 /* Counts a known packet at its connection's seat. One atomic operation, and nothing
- * waits for what it reads. */
-static __always_inline void fl_seat_seen(const struct fl_vip *v, const struct fl_lb_packet *p,
-					 const struct fl_way *w, __u32 value, __u32 now)
+ * waits for what it reads. Returns what fl_seat_touch does. */
+static __always_inline __u32 fl_seat_seen(const struct fl_vip *v, const struct fl_lb_packet *p,
+					  const struct fl_way *w, __u32 value, __u32 now)
 {
 	__u32 bits = FL_VIP_SEAT_BITS(v), unit = fl_seat_unit(now);
 	struct fl_seat *s = fl_seat_at(fl_seat_first(w->hash, bits) + fl_value_seat(value, bits));
@@ -196,10 +228,10 @@ static __always_inline void fl_seat_seen(const struct fl_vip *v, const struct fl
 			if (unlikely(FL_SEAT_UNIT(e) != unit))
 				*(volatile __u16 *)((void *)s + 2) = unit;
 			__sync_fetch_and_add(&s->count, FL_SEAT_ONE | p->len);
-			return;
+			return 0;
 		}
 	}
-	fl_seat_touch(v, p, w->hash, value, unit);
+	return fl_seat_touch(v, p, w->hash, value, unit);
 }
 
 /* ---- a new connection ----------------------------------------------------- */
@@ -308,8 +340,10 @@ static __always_inline __u32 fl_seat_take(const struct fl_vip *v, const struct f
 	about->sport = p->sport;
 	about->dport = p->dport;
 	about->opened_ms = now;
+	about->home = 0;
 	about->packets = 0;
 	about->bytes = 0;
+	about->due = (__u64)now << 32;
 	*(volatile __u64 *)&s->count = FL_SEAT_ONE | p->len;
 	*(volatile __u64 *)&s->word = word;
 	return seat;

@@ -161,6 +161,7 @@ const volatile struct fl_exported {
 	struct fl_shared shared;
 	enum fl_seat_state seat_state;
 	enum fl_seat_times seat_times;
+	enum fl_vip_rates vip_rates;
 } exported;
 
 #endif

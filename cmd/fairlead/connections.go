@@ -72,6 +72,7 @@ by VIP.`,
 			return cli.PrintAs(cmd.OutOrStdout(), output, all, func(w io.Writer) error { return connectionsTable(w, all) })
 		},
 	}
+	cmd.AddCommand(newMoveCommand())
 	c.flags(cmd)
 	cli.OutputFlag(cmd, &output)
 	f := cmd.Flags()
@@ -93,39 +94,49 @@ by VIP.`,
 // connections asks the balancers among those that answered. Its error is a request's that
 // none takes.
 func connections(ctx context.Context, answers []answer, r *fairleadv1.GetConnectionsRequest, timeout time.Duration) ([]connected, error) {
+	return askBalancers(ctx, answers, timeout, func(ctx context.Context, a answer, c *connected) error {
+		c.Balancer, c.Connections = a.name, []*fairleadv1.Connection{}
+		if a.err != nil {
+			return a.err
+		}
+		resp, err := a.client.GetConnections(ctx, connect.NewRequest(r))
+		if err != nil {
+			return err
+		}
+		m := resp.Msg
+		c.Total, c.Matched, c.RateMs, c.Connections, c.Sums = m.Total, m.Matched, m.RateMs, append(c.Connections, m.Connections...), m.Sums
+		return nil
+	}, func(c *connected, err string) { c.Error = err })
+}
+
+// askBalancers asks the balancers among those that answered, all at once. Its error is
+// that of the first, where all fail.
+func askBalancers[T any](ctx context.Context, answers []answer, timeout time.Duration, ask func(context.Context, answer, *T) error, failed func(*T, string)) ([]T, error) {
 	answers = slices.DeleteFunc(answers, func(a answer) bool {
 		return a.err == nil && a.status.Role != fairleadv1.Role_ROLE_BALANCER || a.err != nil && a.role != string(config.RoleBalancer)
 	})
 	if len(answers) == 0 {
 		return nil, fmt.Errorf("no balancer is there to ask: connections are known to `fairlead lb`")
 	}
-	all, errs := make([]connected, len(answers)), make([]error, len(answers))
+	all, errs := make([]T, len(answers)), make([]error, len(answers))
 	var wg sync.WaitGroup
 	for i, a := range answers {
-		all[i] = connected{Balancer: a.name, Connections: []*fairleadv1.Connection{}}
-		if errs[i] = a.err; a.err != nil {
-			continue
-		}
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, timeout)
 			defer cancel()
-			resp, err := a.client.GetConnections(ctx, connect.NewRequest(r))
-			if errs[i] = err; err == nil {
-				m := resp.Msg
-				all[i] = connected{a.name, "", m.Total, m.Matched, m.RateMs, append(all[i].Connections, m.Connections...), m.Sums}
-			}
+			errs[i] = ask(ctx, a, &all[i])
 		})
 	}
 	wg.Wait()
-	failed := 0
+	wrong := 0
 	for i, err := range errs {
 		if err != nil {
-			all[i].Error = api.ErrorText(err)
-			failed++
+			failed(&all[i], api.ErrorText(err))
+			wrong++
 		}
 	}
-	if failed == len(all) {
-		return nil, fmt.Errorf("%s: %s", all[0].Balancer, all[0].Error)
+	if wrong == len(all) {
+		return nil, fmt.Errorf("%s: %s", answers[0].name, api.ErrorText(errs[0]))
 	}
 	return all, nil
 }
@@ -153,7 +164,7 @@ func connectionsTable(w io.Writer, all []connected) error {
 			fmt.Fprintln(t)
 		}
 		for _, c := range b.Connections {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d", c.Vip, c.Client, cmp.Or(c.Server, "-"), c.State, short(c.AgeMs), short(c.IdleMs), c.Packets, c.Bytes)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d", c.Vip, c.Client, serverOf(c), c.State, short(c.AgeMs), short(c.IdleMs), c.Packets, c.Bytes)
 			if b.RateMs > 0 {
 				fmt.Fprintf(t, "\t%.1f\t%.0f", c.PacketRate, c.ByteRate)
 			}
@@ -183,6 +194,14 @@ func connectionsTable(w io.Writer, all []connected) error {
 		}
 	}
 	return nil
+}
+
+// serverOf is where a connection's packets go, and whose it is if that is another.
+func serverOf(c *fairleadv1.Connection) string {
+	if c.Home != "" {
+		return c.Server + " (of " + c.Home + ")"
+	}
+	return cmp.Or(c.Server, "-")
 }
 
 func short(ms uint64) string {

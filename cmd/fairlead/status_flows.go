@@ -56,6 +56,18 @@ func seatLine(v *fairleadv1.VIP, total *fairleadv1.Counters) string {
 	return fmt.Sprintf("seats given %d, refused %d (partition full), packets at another's seat %d", total.Seated, total.SeatFull, total.SeatWrong)
 }
 
+// rateLine says which limits a VIP has, and what they have dropped; empty: it has none.
+func rateLine(v *fairleadv1.VIP, total *fairleadv1.Counters) string {
+	if v.Rates == "" {
+		return ""
+	}
+	line := fmt.Sprintf("limits a second: %s; dropped %d", v.Rates, total.Rated)
+	if total.RateLost > 0 {
+		line += fmt.Sprintf(", sources forgotten %d (raise limits.rate_sources)", total.RateLost)
+	}
+	return line
+}
+
 // printFlows shows each balancer's flow table, and what it and its peers tell
 // each other.
 func printFlows(w io.Writer, answers []answer) {

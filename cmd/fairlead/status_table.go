@@ -232,6 +232,8 @@ func (view *vipView) add(s *fairleadv1.GetStatusResponse, v *fairleadv1.VIP) {
 		view.total.Seated += v.Counters.GetSeated()
 		view.total.SeatFull += v.Counters.GetSeatFull()
 		view.total.SeatWrong += v.Counters.GetSeatWrong()
+		view.total.Rated += v.Counters.GetRated()
+		view.total.RateLost += v.Counters.GetRateLost()
 	} else {
 		if v.Migration != nil && v.Migration.Earlier != nil {
 			view.earlier, view.saying = view.earlier+*v.Migration.Earlier, view.saying+1
@@ -310,7 +312,7 @@ func (view *vipView) print(w io.Writer) {
 			view.total.NewConnections, view.total.Fallback, view.total.BadCookies, view.total.Dropped)
 		flows = flowLine(v, &view.total)
 	}
-	for _, line := range append([]string{counted, hashLine(v), flows, handshakeLine(v, &view.total), seatLine(v, &view.total), view.migrationLine()}, view.bucketLines(time.Now())...) {
+	for _, line := range append([]string{counted, hashLine(v), flows, handshakeLine(v, &view.total), seatLine(v, &view.total), rateLine(v, &view.total), view.migrationLine()}, view.bucketLines(time.Now())...) {
 		if line != "" {
 			fmt.Fprintln(w, line)
 		}

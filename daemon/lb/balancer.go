@@ -260,7 +260,7 @@ func overlay(a *controller.Assignment, isDown func(uint32, uint16) bool) (down m
 			case !isDown(v.ID, s.Number):
 			case s.State == controller.Active:
 				out = append(out, key)
-			case outlives(s.State):
+			case outlives(s.State), s.State == controller.Standby: // connections may have been moved there
 				down[key] = true
 			}
 		}

@@ -154,7 +154,7 @@ func (s service) GetConnections(ctx context.Context, req *connect.Request[fairle
 			return ctx.Err() == nil
 		}
 		resp.Matched++
-		m := message(c, vip, server)
+		m := names.message(c, vip, server)
 		if b, ok := before[c.Seat]; ok && b.client == c.Client && b.packets <= c.Packets {
 			m.PacketRate, m.ByteRate = float64(c.Packets-b.packets)/seconds, float64(c.Bytes-b.bytes)/seconds
 		} else if v.rate > 0 && c.Age <= time.Since(began) { // it has come since
@@ -190,11 +190,15 @@ func (s service) GetConnections(ctx context.Context, req *connect.Request[fairle
 	return connect.NewResponse(resp), nil
 }
 
-func message(c *lb.Connection, vip, server string) *fairleadv1.Connection {
+func (n *names) message(c *lb.Connection, vip, server string) *fairleadv1.Connection {
 	m := &fairleadv1.Connection{Vip: vip, Client: c.Client.String(), Server: server, State: stateOf(c),
 		AgeMs: uint64(max(c.Age, 0).Milliseconds()), IdleMs: uint64(c.Idle.Milliseconds()), Packets: c.Packets, Bytes: c.Bytes, Seat: c.Seat}
 	if c.Server.IsValid() {
 		m.Slot, m.Address = c.Slot, c.Server.String()
+	}
+	if c.Moved {
+		m.Home = n.at(c.VIP, c.Home)
+		m.HomeAddress = c.HomeServer.String()
 	}
 	return m
 }
@@ -235,12 +239,19 @@ func (n *names) of(c *lb.Connection) (vip, server string) {
 	if v == nil {
 		return fmt.Sprintf("id %d", c.VIP), ""
 	}
-	for i := range v.Slots {
-		if uint32(v.Slots[i].Number) == c.Slot {
-			return v.Name, v.Slots[i].Server
+	return v.Name, n.at(c.VIP, c.Slot)
+}
+
+// at is the server at a slot of a VIP.
+func (n *names) at(vip, slot uint32) string {
+	if v := n.vips[vip]; v != nil {
+		for i := range v.Slots {
+			if uint32(v.Slots[i].Number) == slot {
+				return v.Slots[i].Server
+			}
 		}
 	}
-	return v.Name, ""
+	return ""
 }
 
 // check says where there is no such VIP or server, or none whose connections sit.

@@ -27,6 +27,8 @@ var (
 	mVIPSeated   = daemon.Counter("vip_seated_total", "Connections that were given a seat (scheme cheetah-stateful, as all about seats).", "vip")
 	mVIPSeatFull = daemon.Counter("vip_seat_full_total", "Connections that were given none, as their partition was full: they go by their cookie alone.", "vip")
 	mVIPSeatBad  = daemon.Counter("vip_seat_wrong_total", "Packets whose cookie named a seat that is not their connection's: it sat at another balancer, or is over.", "vip")
+	mVIPRated    = daemon.Counter("vip_rated_total", "Packets that were dropped for a limit of vips[].rates; packets_total says for which.", "vip")
+	mVIPRateLost = daemon.Counter("vip_rate_lost_total", "Sources whose count was forgotten while it mattered, so that they may send as if new: raise limits.rate_sources.", "vip")
 
 	mServerNew    = daemon.Counter("server_new_connections_total", "New connections given to the server.", "vip", "server", "slot")
 	mServerTakes  = daemon.Gauge("server_takes_new", "1 if the balancer gives the server new connections now.", "vip", "server", "slot")
@@ -42,7 +44,7 @@ var (
 	mSharePulled   = daemon.Counter("share_pulled_total", "Entries read from the peer's table, after a start or an outage.", "peer")
 	mShareQueued   = daemon.Gauge("share_queued", "Tracked entries that wait for the peer.", "peer")
 
-	families = slices.Concat([]daemon.Metric{mVIPNew, mVIPFallback, mVIPFlowHits, mVIPBad, mVIPDropped, mVIPFailOpen, mVIPTracked, mVIPFull, mVIPReplaced, mVIPLost, mVIPMigrates, mVIPEntered, mVIPSeated, mVIPSeatFull, mVIPSeatBad, mServerNew, mServerTakes, mServerUp, mServerChecks, mServerHop, mSeats, mFlows, mShareReceived, mShareSent, mShareDropped, mSharePulled, mShareQueued}, steerMetrics)
+	families = slices.Concat([]daemon.Metric{mVIPNew, mVIPFallback, mVIPFlowHits, mVIPBad, mVIPDropped, mVIPFailOpen, mVIPTracked, mVIPFull, mVIPReplaced, mVIPLost, mVIPMigrates, mVIPEntered, mVIPSeated, mVIPSeatFull, mVIPSeatBad, mVIPRated, mVIPRateLost, mServerNew, mServerTakes, mServerUp, mServerChecks, mServerHop, mSeats, mFlows, mShareReceived, mShareSent, mShareDropped, mSharePulled, mShareQueued}, steerMetrics)
 )
 
 // emit emits what of a status only a balancer's has.
@@ -67,6 +69,10 @@ func emit(emit daemon.Emitter, s *fairleadv1.GetStatusResponse) {
 			emit(mVIPSeated, float64(n.Seated), v.Name)
 			emit(mVIPSeatFull, float64(n.SeatFull), v.Name)
 			emit(mVIPSeatBad, float64(n.SeatWrong), v.Name)
+		}
+		if v.Rates != "" {
+			emit(mVIPRated, float64(n.Rated), v.Name)
+			emit(mVIPRateLost, float64(n.RateLost), v.Name)
 		}
 		for _, slot := range v.Slots {
 			emitSlot(emit, member.SlotLabels(v, slot), slot)

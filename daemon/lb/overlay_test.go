@@ -20,7 +20,7 @@ func TestOverlay(t *testing.T) {
 		var activeUp, active int
 		for i := range rapid.IntRange(0, 6).Draw(t, "slots") {
 			n := uint16(i)
-			state := rapid.SampledFrom([]controller.State{controller.Joining, controller.Active, controller.Draining, controller.Resting}).Draw(t, "state")
+			state := rapid.SampledFrom([]controller.State{controller.Joining, controller.Active, controller.Standby, controller.Draining, controller.Resting}).Draw(t, "state")
 			isDown[n] = rapid.Bool().Draw(t, "down")
 			v.Slots = append(v.Slots, controller.Slot{Number: n, State: state})
 			if state == controller.Active {

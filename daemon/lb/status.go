@@ -145,7 +145,7 @@ func (b *balancer) describeVIP(v *fairleadv1.VIP, a *controller.Assignment, coun
 			Packets: c.Packets, Bytes: c.Bytes, NewConnections: c.NewConnections, Fallback: c.Fallback,
 			FlowHits: c.FlowHits, BadCookies: c.BadCookies, Dropped: c.Dropped,
 			Tracked: c.Tracked, FlowFull: c.FlowFull, FlowReplaced: c.FlowReplaced, ShareLost: c.ShareLost,
-			Seated: c.Seated, SeatFull: c.SeatFull, SeatWrong: c.SeatWrong,
+			Seated: c.Seated, SeatFull: c.SeatFull, SeatWrong: c.SeatWrong, Rated: c.Rated, RateLost: c.RateLost,
 		}
 		for _, sc := range c.Servers {
 			servers[uint32(sc.Slot)] = sc

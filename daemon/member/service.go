@@ -109,6 +109,11 @@ func (s Service) GetFlows(context.Context, *connect.Request[fairleadv1.GetFlowsR
 	return nil, s.tracksNothing()
 }
 
+// MoveConnections is for balancers.
+func (s Service) MoveConnections(context.Context, *connect.Request[fairleadv1.MoveConnectionsRequest]) (*connect.Response[fairleadv1.MoveConnectionsResponse], error) {
+	return nil, s.tracksNothing()
+}
+
 // GetConnections is for balancers.
 func (s Service) GetConnections(context.Context, *connect.Request[fairleadv1.GetConnectionsRequest]) (*connect.Response[fairleadv1.GetConnectionsResponse], error) {
 	return nil, s.tracksNothing()

@@ -152,6 +152,9 @@ func (m *Member) describeVIP(v, own *controller.VIP) *fairleadv1.VIP {
 		out.CookieBits, out.SeatBits = uint32(v.CookieBits), uint32(v.SeatBits)
 		out.IdleLimitMs = uint64(v.Layout().IdleLimit().Milliseconds())
 	}
+	if v.Rates != nil && m.role.Is == config.RoleBalancer {
+		out.Rates = v.Rates.String()
+	}
 	if g := v.Migration; g != nil {
 		out.Migration = &fairleadv1.Migration{From: string(g.From.Scheme), Stage: string(g.Stage), StageSinceUnixMs: daemon.UnixMS(g.Since)}
 	}

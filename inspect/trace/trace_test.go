@@ -105,7 +105,7 @@ func loadedWith(t *testing.T, a *controller.Assignment, change func(*lb.Options)
 			}
 			o := lb.Options{Name: "test", PinDir: pinDir, Interfaces: []string{"t0"},
 				Source4: netip.MustParsePrefix("10.88.0.0/16"), Source6: netip.MustParsePrefix("fd88::/64"),
-				Limits: config.Limits{ServerLines: 256, TableEntries: 1 << 18, Flows: 1024, Seats: 1024, AskRate: 100}}
+				Limits: config.Limits{ServerLines: 256, TableEntries: 1 << 18, Flows: 1024, Seats: 1024, RateSources: 256, AskRate: 100}}
 			change(&o)
 			balancer, err = lb.Open(o, slog.New(slog.DiscardHandler))
 			return err

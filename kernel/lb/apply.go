@@ -316,6 +316,12 @@ func (l *LB) fill(p *tables.Plan, half uint32) error {
 	for i, e := range p.Entries {
 		all[p.At[i]] = e
 	}
+	// Those of a VIP that has them already change at once.
+	for id, r := range p.Rates {
+		if err := l.set.Maps[mapRates].Put(id, r); err != nil {
+			return fmt.Errorf("rates of VIP %d: %w", id, err)
+		}
+	}
 	if err := l.set.writeVIPs(half, all); err != nil {
 		return err
 	}

@@ -37,6 +37,8 @@ type VIPCounters struct {
 	Seated         uint64           // connections that were given a seat
 	SeatFull       uint64           // that were not: their partition was full
 	SeatWrong      uint64           // packets whose seat was not their connection's
+	Rated          uint64           // packets dropped for a limit of rates
+	RateLost       uint64           // buckets of sources that gave way before they were full
 	Servers        []ServerCounters // by slot
 }
 
@@ -104,6 +106,8 @@ func readVIPCounters(o *objects, id uint32, r tables.Range, carried map[carriedK
 		v.Seated += x.Seated
 		v.SeatFull += x.SeatFull
 		v.SeatWrong += x.SeatWrong
+		v.Rated += x.Rated
+		v.RateLost += x.RateLost
 	}
 	gone := carried[carriedKey{id, carriedGone}]
 	v.Packets, v.Bytes = gone.Packets, gone.Bytes

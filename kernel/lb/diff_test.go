@@ -101,8 +101,9 @@ func TestProgramAgreesWithModel(t *testing.T) {
 	t.Logf("counted %+v; told %d, kept %d; refused openings held elsewhere %d; tracked as all are %d; entries found, by scheme and event: %v",
 		sum, told, kept, refused, all, hits)
 	for r := bpf.PassNotIP; r <= bpf.Known; r++ {
-		// A test run has room enough for every header.
-		if seen[r] == 0 && r != bpf.DropHeadroom {
+		// A test run has room enough for every header. TestRatesAgreeWithModel meets the
+		// limits.
+		if seen[r] == 0 && r != bpf.DropHeadroom && (r < bpf.DropRateConnection || r > bpf.DropRateNew) {
 			t.Errorf("no packet came to %v: the generator is too tame", r)
 		}
 	}

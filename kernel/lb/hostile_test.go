@@ -6,12 +6,14 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
+	"github.com/fairlead/fairlead/bpf"
 	"github.com/fairlead/fairlead/chash"
 	"github.com/fairlead/fairlead/hash"
 	"github.com/fairlead/fairlead/policy"
 	schemebeamer "github.com/fairlead/fairlead/scheme/beamer"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/scheme/rates"
 	"github.com/fairlead/fairlead/scheme/seats"
 	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
@@ -93,6 +95,7 @@ func newHostile(r *rand.Rand) *hostile {
 		case r.IntN(2) == 0 && v.Layout.SeatBits == 0:
 			v.TierOne, v.Layout.SeatBits = true, v.Layout.Bits-1-(1+r.IntN(min(most, vip.MaxTierBits)))
 		}
+		h.limit(v)
 		key := model.Key{Addr: v.Addr, Port: v.Port, Proto: v.Proto}
 		if h.tables.Services[key] != nil {
 			continue
@@ -115,6 +118,16 @@ func newHostile(r *rand.Rand) *hostile {
 		}
 	}
 	return h
+}
+
+// limit gives one VIP in five limits of rates.
+func (h *hostile) limit(v *model.VIP) {
+	if h.IntN(5) > 0 {
+		return
+	}
+	step := func() uint64 { return rates.Step(pick(h.Rand, 1, 3, 20, 1000, rates.Most)) }
+	v.Rates, v.Steps = uint8(1+h.IntN(7)), bpf.Rates{Connection: step(), Packets: step(), Opens: step()}
+	v.Steps.Mask4, v.Steps.Mask6 = rates.Masks(1+h.IntN(32), 1+h.IntN(128))
 }
 
 // lines gives a VIP its servers.

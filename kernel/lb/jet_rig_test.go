@@ -233,6 +233,6 @@ func (r *tracking) sweep() FlowStats {
 // flowLimits are options with another size of the flow table.
 func (r *tracking) flowLimits(flows int) Options {
 	o := r.l.o
-	o.Limits = config.Limits{ServerLines: 256, TableEntries: 1 << 18, Flows: flows, Seats: 1024, AskRate: 100}
+	o.Limits = config.Limits{ServerLines: 256, TableEntries: 1 << 18, Flows: flows, Seats: 1024, RateSources: 256, AskRate: 100}
 	return o
 }

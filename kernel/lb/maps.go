@@ -34,6 +34,9 @@ const (
 	mapSeats      = "seats"
 	mapSeatsTaken = "seats_taken"
 	mapSeatsAbout = "seats_about"
+
+	mapRates       = "rates"
+	mapRateSources = "rate_sources"
 )
 
 // Two maps are the daemon's own; no program reads them.
@@ -89,6 +92,8 @@ func checkSizes(spec *ebpf.CollectionSpec) error {
 		{"bytes of an entry of conns", spec.Maps[mapConns].ValueSize, 4},
 		{"bytes of a seat", spec.Maps[mapSeats].ValueSize, uint32(unsafe.Sizeof(bpf.Seat{}))},
 		{"bytes of what is about a seat", spec.Maps[mapSeatsAbout].ValueSize, uint32(unsafe.Sizeof(bpf.SeatAbout{}))},
+		{"bytes of a VIP's rates", spec.Maps[mapRates].ValueSize, uint32(unsafe.Sizeof(bpf.Rates{}))},
+		{"bytes of a set of sources", spec.Maps[mapRateSources].ValueSize, uint32(unsafe.Sizeof(bpf.RateSet{}))},
 		{"bytes of a set of flows", spec.Maps[mapFlows].ValueSize, uint32(unsafe.Sizeof(bpf.FlowSet{}))},
 		{"bytes of a row of steers", spec.Maps[mapSteers].ValueSize, uint32(unsafe.Sizeof(steer.Row{}))},
 		{"bytes of input_cache", spec.Maps[".data."+mapInputCache].ValueSize, uint32(1 << bpf.InputBits * unsafe.Sizeof(bpf.Input{}))},

@@ -179,7 +179,7 @@ func up(name string, addrs ...string) wire.MAC {
 func (w *wired) options() Options {
 	return Options{Name: "test", PinDir: w.pinDir, Interfaces: []string{"lb0"},
 		Source4: netip.MustParsePrefix("10.88.0.0/16"), Source6: netip.MustParsePrefix("fd88::/64"),
-		Limits: config.Limits{ServerLines: 256, TableEntries: 1 << 17, Flows: 1024, Seats: 1024, AskRate: 100}}
+		Limits: config.Limits{ServerLines: 256, TableEntries: 1 << 17, Flows: 1024, Seats: 1024, RateSources: 256, AskRate: 100}}
 }
 
 // open opens the balancer in its namespace; it is closed when the test ends.

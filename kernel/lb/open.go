@@ -38,6 +38,7 @@ import (
 	"github.com/fairlead/fairlead/fabric/steer"
 	"github.com/fairlead/fairlead/kernel"
 	"github.com/fairlead/fairlead/kernel/nexthop"
+	"github.com/fairlead/fairlead/scheme/rates"
 	"github.com/fairlead/fairlead/scheme/seats"
 	"github.com/fairlead/fairlead/tables"
 )
@@ -313,6 +314,8 @@ func (l *LB) spec() (*ebpf.CollectionSpec, error) {
 		mapConns:  l.o.Limits.ServerLines,
 		mapTables: l.o.Limits.TableEntries &^ 1,
 		mapFlows:  flowSets(l.o.Limits.Flows),
+
+		mapRateSources: rates.Sets(l.o.Limits.RateSources),
 	} {
 		spec.Maps[name].MaxEntries = uint32(size)
 	}
@@ -344,6 +347,7 @@ func (l *LB) spec() (*ebpf.CollectionSpec, error) {
 	}
 	c["jiffy_mult"], c["jiffy_shift"] = uint64(l.jiffies.Mult), l.jiffies.Shift
 	c["flow_sets"], c["seat_count"] = spec.Maps[mapFlows].MaxEntries, spec.Maps[mapSeats].MaxEntries
+	c["rate_sets"] = spec.Maps[mapRateSources].MaxEntries
 	return spec, kernel.SetConstants(spec, c)
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/policy"
 	"github.com/fairlead/fairlead/scheme/jet"
 	"github.com/fairlead/fairlead/scheme/model"
+	"github.com/fairlead/fairlead/scheme/rates"
 	"github.com/fairlead/fairlead/scheme/seats"
 	"github.com/fairlead/fairlead/tables"
 	"github.com/fairlead/fairlead/vip"
@@ -55,6 +56,7 @@ func newPairOf(t *testing.T, seed uint64, h *hostile) *pair {
 		t.Fatal("this test runs BPF programs in the kernel: run it as root")
 	}
 	p := &pair{t: t, seed: seed, h: h, state: model.NewState(len(h.tables.Lines), diffFlowBuckets), count: map[int]uint64{}, counters: map[uint32]bpf.VIPCPU{}}
+	p.state.Sources = make(rates.Sources, diffRateSets)
 	cpu, release, err := OneCPU()
 	if err != nil {
 		t.Fatal(err)
@@ -82,14 +84,14 @@ func newPairOf(t *testing.T, seed uint64, h *hostile) *pair {
 // takes half a second. One for each value of the constants that vary.
 var diffTwins = map[[2]bool]*Twin{}
 
-const diffLines, diffVIPs, diffSeats = 1100, 64, 1 << seats.MaxBits
+const diffLines, diffVIPs, diffSeats, diffRateSets = 1100, 64, 1 << seats.MaxBits, 16
 
 func diffTwin(tables *model.Tables) (*Twin, error) {
 	key := [2]bool{tables.GUEChecksum6, tables.Steering}
 	t := diffTwins[key]
 	if t == nil {
 		var err error
-		t, err = newTwin(twinSize{lines: diffLines, tableEntries: 1 << 15, flowSets: diffFlowBuckets, vipIDs: diffVIPs, steers: diffLines, seats: diffSeats},
+		t, err = newTwin(twinSize{lines: diffLines, tableEntries: 1 << 15, flowSets: diffFlowBuckets, vipIDs: diffVIPs, steers: diffLines, seats: diffSeats, rateSets: diffRateSets},
 			func(spec *ebpf.CollectionSpec) error { return tableConstants(spec, tables) })
 		if err != nil {
 			return nil, err
@@ -105,6 +107,7 @@ func diffTwin(tables *model.Tables) (*Twin, error) {
 	return t, errors.Join(t.set.writeAt(mapVIPs, 0, make([]byte, 2*vipHalf)), clearArray[int32](m[mapConns]),
 		clearArray[bpf.FlowSet](m[mapFlows]), clearArray[bpf.VIPCPU](m[mapVIPCPU]),
 		clearArray[bpf.Seat](m[mapSeats]), clearArray[uint64](m[mapSeatsTaken]), clearArray[bpf.SeatAbout](m[mapSeatsAbout]),
+		clearArray[bpf.RateSet](m[mapRateSources]),
 		clearArray[bpf.Bound](m[bpf.LBMapAskBound]), clearArray[bpf.Bound](m[bpf.LBMapAskSources]), t.drainShared())
 }
 
@@ -179,6 +182,9 @@ func (p *pair) write() error {
 			return err
 		}
 		byID[v.ID] = e
+		if err := set.Maps[mapRates].Put(v.ID, v.Steps); err != nil {
+			return err
+		}
 		add(k.Addr, k.Port, k.Proto, e)
 	}
 	for k, v := range wanted.Fragments {
@@ -252,7 +258,7 @@ func vipEntry(v *model.VIP, put func([]uint32) (uint32, uint32, error)) (e bpf.V
 	policies := []string{policy.RR, policy.WRR, policy.P2C, policy.LeastConn, policy.Hash}
 	e = bpf.VIP{Id: v.ID, Carrier: v.Carrier.Row().Number, FirstLine: v.FirstLine, Slots: v.Slots, HashKey: v.HashKey, Scheme: v.Scheme.Row().Number,
 		Epochs: v.Epochs, Shift: uint8(v.Layout.Shift()), Generation: v.Generation,
-		SeatBits: uint8(v.Layout.SeatBits | v.Layout.TierBits<<4), OpenEpoch: uint8(v.OpenEpoch), Tier: uint8(v.Tier)}
+		SeatBits: uint8(v.Layout.SeatBits | v.Layout.TierBits<<4), OpenEpoch: uint8(v.OpenEpoch), Tier: uint8(v.Tier), Rates: v.Rates}
 	if v.TierOne {
 		e.Tier = uint8(bpf.TierOne)
 	}
@@ -396,6 +402,11 @@ func (p *pair) sameState() {
 	if r.err != nil || left.Asks != p.state.Asks || left.AskSources != p.state.AskSources {
 		p.t.Fatalf("seed %d: the bounds on asks differ (%v)", p.seed, r.err)
 	}
+	for i, want := range p.state.Sources {
+		if got := left.Sources[i]; got != want {
+			p.t.Fatalf("seed %d: set %d of sources: program %x, model %x", p.seed, i, got, want)
+		}
+	}
 }
 
 // compareFlows compares every entry of the flow tables.
@@ -449,12 +460,13 @@ func (p *pair) compareCounters(id uint32) error {
 	}
 	want.NewConns, want.Fallback, want.FlowHits, want.BadCookies, want.Dropped = n.NewConns, n.Fallback, n.FlowHits, n.BadCookies, n.Dropped
 	want.Tracked, want.FlowFull, want.FlowReplaced = n.Tracked, n.FlowFull, n.FlowReplaced
-	want.Seated, want.SeatFull, want.SeatWrong = n.Seated, n.SeatFull, n.SeatWrong
+	want.Seated, want.SeatFull, want.SeatWrong, want.Rated, want.RateLost = n.Seated, n.SeatFull, n.SeatWrong, n.Rated, n.RateLost
 	// What the program had counted before the model was read from its maps.
 	for _, c := range [][2]*uint64{{&got.NewConns, &zero.NewConns}, {&got.Fallback, &zero.Fallback}, {&got.FlowHits, &zero.FlowHits},
 		{&got.BadCookies, &zero.BadCookies}, {&got.Dropped, &zero.Dropped}, {&got.Tracked, &zero.Tracked},
 		{&got.FlowFull, &zero.FlowFull}, {&got.FlowReplaced, &zero.FlowReplaced},
-		{&got.Seated, &zero.Seated}, {&got.SeatFull, &zero.SeatFull}, {&got.SeatWrong, &zero.SeatWrong}} {
+		{&got.Seated, &zero.Seated}, {&got.SeatFull, &zero.SeatFull}, {&got.SeatWrong, &zero.SeatWrong},
+		{&got.Rated, &zero.Rated}, {&got.RateLost, &zero.RateLost}} {
 		*c[0] -= *c[1]
 	}
 	if got != want {

@@ -124,12 +124,20 @@ func (l *LB) nobodySits() bool {
 
 // sits is the rule of the assignment in force: how long a connection may be silent
 // follows from its cookie, and it ends with its server.
-func (l *LB) sits(about *bpf.SeatAbout, w seats.Word) (idle uint32, stays bool) {
+func (l *LB) sits(about *bpf.SeatAbout, slot uint32) (idle uint32, stays bool) {
 	idle, stays = l.force.seats[about.VipId]
-	if r := l.force.ranges[about.VipId]; stays && w.Slot() != seats.Any {
-		stays = w.Slot() < r.Size && l.written[r.First+w.Slot()].server.Addr.IsValid()
+	if stays && slot != seats.Any {
+		stays = l.serverAt(about.VipId, slot).IsValid()
 	}
 	return idle, stays
+}
+
+// serverAt is the server at a slot of a VIP in force; invalid: there is none.
+func (l *LB) serverAt(vip, slot uint32) (a netip.Addr) {
+	if r := l.force.ranges[vip]; slot < r.Size {
+		a = l.written[r.First+slot].server.Addr
+	}
+	return a
 }
 
 // seatIdle says for which VIPs of a half packets take seats, and after how many units
@@ -146,12 +154,16 @@ func seatIdle(entries []bpf.VIP) map[uint32]uint32 {
 
 // Connection is one that sits somewhere.
 type Connection struct {
-	VIP            uint32 // id
-	Client         netip.AddrPort
-	Port           uint16 // the VIP's
-	Seat           uint32
-	Slot           uint32 // seats.Any: it has not shown its cookie yet
-	Server         netip.Addr
+	VIP    uint32 // id
+	Client netip.AddrPort
+	Port   uint16 // the VIP's
+	Seat   uint32
+	Slot   uint32 // seats.Any: it has not shown its cookie yet
+	Server netip.Addr
+	// Of one that was moved: the slot that its cookie says, and the server there.
+	Moved          bool
+	Home           uint32
+	HomeServer     netip.Addr
 	State          bpf.SeatState
 	Age, Idle      time.Duration // since it opened, since its last packet
 	Packets, Bytes uint64
@@ -196,15 +208,21 @@ func (l *LB) connectionsFrom(first uint32) (page []Connection, more bool, err er
 	}
 	n := uint32(len(t.Seats))
 	t.Each(first, min(first+sweptSeats, n), func(e seats.Entry) bool {
-		c := Connection{VIP: e.About.VipId, Seat: e.Index, Slot: e.Word.Slot(), State: e.Word.State(),
-			Client: netip.AddrPortFrom(tables.AddrOf(e.About.Addr), bits.ReverseBytes16(e.About.Sport)), Port: bits.ReverseBytes16(e.About.Dport),
-			Age:  time.Duration(now-e.About.OpenedMs) * time.Millisecond,
-			Idle: time.Duration(e.Word.Age(seats.Unit(now))) * 1024 * time.Millisecond, Packets: e.Packets, Bytes: e.Bytes}
-		if r := l.force.ranges[c.VIP]; c.Slot < r.Size {
-			c.Server = l.written[r.First+c.Slot].server.Addr
-		}
-		page = append(page, c)
+		page = append(page, l.connection(&e, now))
 		return true
 	})
 	return page, first+sweptSeats < n, nil
+}
+
+func (l *LB) connection(e *seats.Entry, now uint32) Connection {
+	c := Connection{VIP: e.About.VipId, Seat: e.Index, Slot: e.Word.Slot(), State: e.Word.State(),
+		Client: netip.AddrPortFrom(tables.AddrOf(e.About.Addr), bits.ReverseBytes16(e.About.Sport)), Port: bits.ReverseBytes16(e.About.Dport),
+		Age:  time.Duration(now-e.About.OpenedMs) * time.Millisecond,
+		Idle: time.Duration(e.Word.Age(seats.Unit(now))) * 1024 * time.Millisecond, Packets: e.Packets, Bytes: e.Bytes}
+	c.Server = l.serverAt(c.VIP, c.Slot)
+	if c.Moved = e.Word.Moved(); c.Moved {
+		c.Home = e.About.Home
+		c.HomeServer = l.serverAt(c.VIP, c.Home)
+	}
+	return c
 }

@@ -207,7 +207,7 @@ func TestSeatsLeakNothing(t *testing.T) {
 	}
 	c := &seatClient{p: p, v: v, out: make([]byte, 4096)}
 	full, silent := 0, 0
-	rule := func(*bpf.SeatAbout, seats.Word) (uint32, bool) { return 128, true }
+	rule := func(*bpf.SeatAbout, uint32) (uint32, bool) { return 128, true }
 	for n := range connections {
 		from := seatFrom(0, n)
 		seat, err := c.open(from)

@@ -26,6 +26,10 @@ func seatCase(r model.Result) string {
 		return map[seats.Outcome]string{seats.None: "seat none", seats.Wrong: "seat wrong"}[s.Outcome]
 	}
 	what := map[bool]string{false: "data", true: "closes"}[r.Closes]
+	if w := r.Seat.Was; w.Moved() {
+		at := map[bool]string{true: "moved", false: "at home"}[r.Slot == int(w.Slot())]
+		return fmt.Sprintf("seat %s %s %s", at, strings.TrimPrefix(w.State().String(), "seat_"), what)
+	}
 	return fmt.Sprintf("seat %s %s", strings.TrimPrefix(r.Seat.Was.State().String(), "seat_"), what)
 }
 
@@ -60,9 +64,9 @@ func TestSeatsAgreeWithModel(t *testing.T) {
 		}
 		p := newPairOf(t, seed, h)
 		var conns []*seatConn
-		for n := range 4000 {
+		for n := range 6000 {
 			switch act := h.IntN(10); {
-			case act < 4 || len(conns) == 0:
+			case act < 5 || len(conns) == 0:
 				v := stateful[h.IntN(len(stateful))]
 				c := &seatConn{v: v, client: netip.AddrPortFrom(h.address(v.Addr.Is6(), 3), uint16(1024+h.IntN(1<<15))), vip: netip.AddrPortFrom(v.Addr, max(v.Port, 80)),
 					epoch: uint32(h.IntN(2))}
@@ -98,6 +102,8 @@ func TestSeatsAgreeWithModel(t *testing.T) {
 				p.wait(uint32(h.IntN(1 << pick(h.Rand, 10, 13, 14))))
 			case 1:
 				p.sweepSeats()
+			case 2, 3, 4, 5:
+				p.moveSeats(pick[uint32](h.Rand, 4, 4, 1000))
 			}
 			if n%500 == 0 {
 				p.sameState()
@@ -106,17 +112,42 @@ func TestSeatsAgreeWithModel(t *testing.T) {
 		p.sameState()
 	}
 	t.Logf("%v", hits)
-	for _, what := range []string{"taken", "full", "none", "wrong", "new data", "new closes", "live data", "live closes", "closing data", "closing closes"} {
+	for _, what := range []string{"taken", "full", "none", "wrong", "new data", "new closes", "live data", "live closes", "closing data", "closing closes",
+		"moved live data", "moved live closes", "moved closing data", "at home live data"} {
 		if hits["seat "+what] == 0 {
 			t.Errorf("no seat %s: the generator is too tame", what)
 		}
 	}
 }
 
-// sweepSeats frees, in both, what has been silent.
+// moveSeats moves a third of the seats, in both, to slots below most, or back.
+func (p *pair) moveSeats(most uint32) {
+	p.t.Helper()
+	all, err := p.twin.set.seatTable()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for i := range uint32(diffSeats) {
+		switch to, w := p.h.Uint32N(most), all.Word(i); p.h.IntN(6) {
+		case 0:
+			if all.Move(i, w, to) != p.state.Seats.Move(i, w, to) {
+				p.t.Fatalf("seed %d: seat %d, %x: only one moves", p.seed, i, w)
+			}
+		case 1:
+			if all.Back(i, w) != p.state.Seats.Back(i, w) {
+				p.t.Fatalf("seed %d: seat %d, %x: only one comes back", p.seed, i, w)
+			}
+		}
+	}
+	if err := p.compareSeats(); err != nil {
+		p.t.Fatalf("seed %d: moved: %v", p.seed, err)
+	}
+}
+
+// sweepSeats frees, in both, what has been silent. There is no server at slots above 900.
 func (p *pair) sweepSeats() {
 	p.t.Helper()
-	rule := func(*bpf.SeatAbout, seats.Word) (uint32, bool) { return 16, true }
+	rule := func(_ *bpf.SeatAbout, slot uint32) (uint32, bool) { return 16, slot <= 900 }
 	p.state.Seats.Sweep(0, diffSeats, seats.Unit(p.h.now), rule)
 	all, err := p.twin.set.seatTable()
 	if err != nil {

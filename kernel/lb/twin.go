@@ -51,7 +51,7 @@ type Twin struct {
 }
 
 // twinSize is what the maps hold; zero fields are 1.
-type twinSize struct{ lines, tableEntries, flowSets, vipIDs, steers, seats uint32 }
+type twinSize struct{ lines, tableEntries, flowSets, vipIDs, steers, seats, rateSets uint32 }
 
 // newTwin loads the program of this build with the given constants, in which
 // the clock's are replaced.
@@ -66,7 +66,7 @@ func newTwin(size twinSize, constants func(*ebpf.CollectionSpec) error) (*Twin, 
 		}
 	}
 	for name, n := range map[string]uint32{mapLines: size.lines, mapConns: size.lines, mapTables: size.tableEntries,
-		mapFlows: size.flowSets, mapVIPCPU: size.vipIDs, mapSteers: size.steers} {
+		mapFlows: size.flowSets, mapVIPCPU: size.vipIDs, mapSteers: size.steers, mapRateSources: size.rateSets} {
 		spec.Maps[name].MaxEntries = max(n, 1)
 	}
 	sizeSeats(spec, max(size.seats, 1))
@@ -74,7 +74,7 @@ func newTwin(size twinSize, constants func(*ebpf.CollectionSpec) error) (*Twin, 
 		return nil, err
 	}
 	// shared ms = jiffies * 0 + clock_base: SetClock decides alone.
-	if err := kernel.SetConstants(spec, map[string]any{"jiffy_mult": uint64(0), "flow_sets": max(size.flowSets, 1), "seat_count": max(size.seats, 1)}); err != nil {
+	if err := kernel.SetConstants(spec, map[string]any{"jiffy_mult": uint64(0), "flow_sets": max(size.flowSets, 1), "seat_count": max(size.seats, 1), "rate_sets": max(size.rateSets, 1)}); err != nil {
 		return nil, err
 	}
 	t := &Twin{}

@@ -40,6 +40,9 @@ func TwinOf(s *State) (*Twin, error) {
 	if m := s.Map(mapSeats); m != nil {
 		size.seats = m.MaxEntries()
 	}
+	if m := s.Map(mapRateSources); m != nil {
+		size.rateSets = m.MaxEntries()
+	}
 	t, err := newTwin(size, func(spec *ebpf.CollectionSpec) error {
 		own := spec.Maps[".rodata"]
 		if own == nil || int(own.ValueSize) != len(constants) {
@@ -167,6 +170,12 @@ func (t *Twin) copyFrom(s *State) error {
 		}
 	}
 	if err := copyArray[bpf.Steer](t, s, mapSteers, nil); err != nil {
+		return err
+	}
+	if err := copyArray(t, s, mapRates, func(r *bpf.Rates) bool { return *r != bpf.Rates{} }); err != nil {
+		return err
+	}
+	if err := copyArray(t, s, mapRateSources, func(b *bpf.RateSet) bool { return *b != bpf.RateSet{} }); err != nil {
 		return err
 	}
 	return t.copySeats(s)
@@ -310,7 +319,10 @@ func (r *modelReader) vip(e bpf.VIP) *model.VIP {
 		Share:              has(bpf.VIPShare),
 		Migrates:           has(bpf.VIPMigrates),
 		TrackAll:           has(bpf.VIPTrackAll),
-		Joins:              has(bpf.VIPJoin), JoinHash: e.JoinHash, Generation: e.Generation}
+		Joins:              has(bpf.VIPJoin), JoinHash: e.JoinHash, Generation: e.Generation, Rates: e.Rates}
+	if e.Rates != 0 {
+		r.fail(r.t.set.Maps[mapRates].Lookup(e.Id, &v.Steps))
+	}
 	if e.Scheme == bpf.Migrates {
 		v.Enters = true
 		if v.Scheme = vip.Cheetah; v.Layout.SeatBits > 0 && !v.TierOne {
@@ -425,6 +437,8 @@ func (r *modelReader) left(state *model.State) {
 		state.Flows.Sets[i] = setOf(b)
 	}
 	state.Seats, err = r.t.seats()
+	r.fail(err)
+	state.Sources, err = batchLookup[bpf.RateSet](set.Maps[mapRateSources], mapRateSources, 1)
 	r.fail(err)
 	for kind := range state.Asks {
 		var all []bpf.Bound

@@ -105,6 +105,10 @@ func (t *Tables) scheme(s *State, r *Result, k *packet, nowMS uint32) {
 	}
 	syn := tcp && k.flags&(wire.SYN|wire.ACK|wire.RST|wire.FIN) == wire.SYN
 	opening := syn || k.kind == segment && k.initial()
+	if reason := t.rated(s, v, k, nowMS, opening); reason != bpf.Known {
+		r.Reason = reason
+		return
+	}
 	if opening && (v.Layout.SeatBits > 0 || v.Layout.TierBits > 0) && !v.TierOne && k.carried == carriedWhole {
 		t.open(s, r, k, nowMS)
 	}
@@ -169,7 +173,12 @@ func (t *Tables) cheetah(s *State, r *Result, k *packet, nowMS uint32, opening, 
 			fresh, why = true, bpf.ForwardTierDown
 		default:
 			if k.kind == segment && v.Layout.SeatBits > 0 && !v.TierOne {
+				if t.seatRated(s, r, k, nowMS) {
+					r.Reason = bpf.DropRateConnection
+					return
+				}
 				t.touch(s, r, k, nowMS)
+				t.moved(r)
 			}
 			return
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/scheme/bound"
 	"github.com/fairlead/fairlead/scheme/cheetah"
 	"github.com/fairlead/fairlead/scheme/jet"
+	"github.com/fairlead/fairlead/scheme/rates"
 	"github.com/fairlead/fairlead/scheme/seats"
 	"github.com/fairlead/fairlead/vip"
 	"github.com/fairlead/fairlead/wire"
@@ -71,6 +72,9 @@ type VIP struct {
 	// ports of bpf.JoinPort and above go to the server that the port names.
 	JoinHash uint64
 	Joins    bool
+	// Rates are the limits that it has (bpf.RateConnection, …), Steps what they are.
+	Rates uint8
+	Steps bpf.Rates
 	// Flags of fl_vip_flags.
 	ICMPEcho, FragmentsByAddress, Affinity, Share, Migrates bool
 	// Enters: without Migrates, what the hash opens gets an entry (FL_MIGRATES).
@@ -152,6 +156,7 @@ type Tables struct {
 	// there; invalid: it is not in tier two.
 	TierAddr    netip.Addr
 	TierSources []netip.Prefix
+	// AskKey also names the buckets of sources.
 	// AskRate is how many copies to all servers a second and CPU allows, of
 	// each kind (RST, ICMP); AskKey spreads the senders of ICMP errors over
 	// their bounds.
@@ -167,6 +172,8 @@ type Tables struct {
 type State struct {
 	Flows *jet.Flows
 	Seats *seats.Table
+	// Sources are the buckets of sources whose rates are limited.
+	Sources rates.Sources
 	// Conns is the number of open connections by line.
 	Conns []int32
 	// CPU is the policies' state by VIP id.
@@ -181,7 +188,7 @@ type State struct {
 
 // NewState is the state of a balancer that has seen nothing.
 func NewState(lines, flowSets int) *State {
-	return &State{Flows: jet.NewFlows(flowSets), Seats: seats.New(seats.Size(0)), Conns: make([]int32, lines), CPU: map[uint32]*policy.State{},
+	return &State{Flows: jet.NewFlows(flowSets), Seats: seats.New(seats.Size(0)), Sources: make(rates.Sources, 1), Conns: make([]int32, lines), CPU: map[uint32]*policy.State{},
 		counters: map[uint32]*Counters{}}
 }
 

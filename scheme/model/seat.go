@@ -31,7 +31,7 @@ func (k *packet) seat(v *VIP, nowMS uint32, length int, closes bool) seats.Packe
 // open gives the connection that a SYN opens a seat, and has its server told.
 func (t *Tables) open(s *State, r *Result, k *packet, nowMS uint32) {
 	v, a := r.VIP, k.client.Addr().As16()
-	about := bpf.SeatAbout{VipId: v.ID, Sport: bits.ReverseBytes16(k.client.Port()), Dport: bits.ReverseBytes16(k.vip.Port()), OpenedMs: nowMS,
+	about := bpf.SeatAbout{VipId: v.ID, Sport: bits.ReverseBytes16(k.client.Port()), Dport: bits.ReverseBytes16(k.vip.Port()), OpenedMs: nowMS, Due: uint64(nowMS) << 32,
 		Addr: [2]uint64{binary.LittleEndian.Uint64(a[:8]), binary.LittleEndian.Uint64(a[8:])}}
 	if v.Layout.SeatBits == 0 {
 		k.tell(v.Layout.ToldTier(v.Tier, 0))
@@ -58,6 +58,17 @@ func (t *Tables) touch(s *State, r *Result, k *packet, nowMS uint32) {
 		s.Counters(v.ID).SeatWrong++
 	}
 	r.Seat = seat
+}
+
+// moved takes a packet of a connection that was moved to where its seat says, unless that
+// server is gone or down.
+func (t *Tables) moved(r *Result) {
+	if r.Seat.Outcome != seats.Hit || !r.Seat.Was.Moved() {
+		return
+	}
+	if own := r.Slot; !t.to(r, int(r.Seat.Was.Slot())) || t.Lines[r.Line].Down {
+		t.to(r, own)
+	}
 }
 
 // tell writes what the server is told into the SYN's TSecr, of which the packet is a

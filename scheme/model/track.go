@@ -64,7 +64,7 @@ type Shared struct {
 type Counters struct {
 	NewConns, Fallback, FlowHits, BadCookies, Dropped uint64
 	Tracked, FlowFull, FlowReplaced                   uint64
-	Seated, SeatFull, SeatWrong                       uint64
+	Seated, SeatFull, SeatWrong, Rated, RateLost      uint64
 }
 
 // flowHash leaves the ports out where whole packets and fragments of a

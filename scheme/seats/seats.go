@@ -48,6 +48,9 @@ func (w Word) Unit() uint16         { return uint16(w >> 16) }
 func (w Word) State() bpf.SeatState { return bpf.SeatState(w >> 12 & 3) }
 func (w Word) Slot() uint32         { return uint32(w & 0xfff) }
 
+// Moved: its packets go to that slot, whatever their cookie says.
+func (w Word) Moved() bool { return w>>14&1 == 1 }
+
 // Any is the slot of an entry whose connection has shown no cookie yet.
 const Any = bpf.SeatAny
 
@@ -69,6 +72,9 @@ func word(hash uint64, unit uint16, state bpf.SeatState, slot uint32) Word {
 func (t *Table) First(hash uint64, width int) uint32 {
 	return uint32(uint64(uint32(hash))*uint64(len(t.Seats)>>width)>>32) << width
 }
+
+// Word is what stands at seat i.
+func (t *Table) Word(i uint32) Word { return t.load(i) }
 
 func (t *Table) load(i uint32) Word { return Word(atomic.LoadUint64(&t.Seats[i].Word)) }
 
@@ -103,7 +109,8 @@ const (
 
 // Touch counts a known packet at the seat that its cookie names, of a VIP whose seats
 // have that width; epoch is its cookie's, other the one to try where both live (-1:
-// none). Where it hit, i is the seat and was what stood there.
+// none). Where it hit, i is the seat and was what stood there, which says where the
+// packet goes if that was moved.
 func (t *Table) Touch(p Packet, width, epoch, other int, slot, seat uint32) (o Outcome, i uint32, was Word) {
 	if seat == 0 {
 		return None, 0, 0
@@ -122,7 +129,12 @@ func (t *Table) Touch(p Packet, width, epoch, other int, slot, seat uint32) (o O
 			return Wrong, 0, 0
 		}
 	}
-	next := func(s bpf.SeatState) Word { return word(hash, p.Unit, s, slot) }
+	next := func(s bpf.SeatState) Word {
+		if w.Moved() {
+			return word(hash, p.Unit, s, w.Slot()) | moved
+		}
+		return word(hash, p.Unit, s, slot)
+	}
 	switch closing := w.State() == bpf.SeatClosing; {
 	case !closing && !p.Closes:
 		t.swap(i, w, next(bpf.SeatLive))
@@ -141,6 +153,26 @@ func (t *Table) Touch(p Packet, width, epoch, other int, slot, seat uint32) (o O
 }
 
 const one = 1 << 40 // a packet in a count
+
+const moved = 1 << 14 // in a word
+
+// Move has packets of the connection at seat i, where w was read, go to another slot
+// than their cookies say. False: w stands there no more, or what it says of is new or
+// over.
+func (t *Table) Move(i uint32, w Word, to uint32) bool {
+	if w.State() != bpf.SeatLive {
+		return false
+	}
+	if !w.Moved() {
+		atomic.StoreUint32(&t.About[i].Home, w.Slot())
+	}
+	return t.swap(i, w, w&^0xfff|moved|Word(to&0xfff))
+}
+
+// Back has them go by their cookies again.
+func (t *Table) Back(i uint32, w Word) bool {
+	return w.Moved() && t.swap(i, w, w&^(moved|0xfff)|Word(atomic.LoadUint32(&t.About[i].Home)&0xfff))
+}
 
 // Open gives the connection of a SYN a seat. about says whose it is. The number is
 // its seat's within the partition, 0: the partition was full.

@@ -15,13 +15,14 @@ type Stats struct {
 	Freed              uint64 // by this sweep
 }
 
-// Rule says how long an entry's connection may be silent, in units; false: its VIP or
-// server is no more. It is not asked of what is yet to show a cookie.
-type Rule func(about *bpf.SeatAbout, w Word) (idle uint32, stays bool)
+// Rule says how long the connection may be silent, in units, that is at a slot of this
+// VIP; false: its VIP or server is no more. It is not asked of what is yet to show a
+// cookie.
+type Rule func(about *bpf.SeatAbout, slot uint32) (idle uint32, stays bool)
 
 // Sweep frees the seats from first to below end whose connections are over or have
-// been silent for too long, and moves counts to where they do not wrap. Packets go on
-// meanwhile.
+// been silent for too long, and moves counts to where they do not wrap. One that was
+// moved to a server that is no more comes back. Packets go on meanwhile.
 func (t *Table) Sweep(first, end uint32, unit uint16, rule Rule) (s Stats) {
 	for at := first / 64; at < end/64; at++ {
 		for taken := atomic.LoadUint64(&t.Taken[at]); taken != 0; taken &= taken - 1 {
@@ -41,7 +42,15 @@ func (t *Table) sweep(i uint32, unit uint16, rule Rule, s *Stats) {
 		s.Closing++
 		return // the same, or who closed it is about to free it
 	case bpf.SeatLive:
-		idle, stays = rule(&t.About[i], w)
+		slot := w.Slot()
+		if w.Moved() {
+			if _, there := rule(&t.About[i], slot); !there {
+				t.Back(i, w)
+				w = t.load(i)
+			}
+			slot = t.About[i].Home
+		}
+		idle, stays = rule(&t.About[i], slot)
 		count = &s.Live
 	}
 	if stays && w.Age(unit) <= idle {

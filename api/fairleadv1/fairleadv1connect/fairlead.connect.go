@@ -48,6 +48,9 @@ const (
 const (
 	// FairleadGetConnectionsProcedure is the fully-qualified name of the Fairlead's GetConnections RPC.
 	FairleadGetConnectionsProcedure = "/fairlead.v1.Fairlead/GetConnections"
+	// FairleadMoveConnectionsProcedure is the fully-qualified name of the Fairlead's MoveConnections
+	// RPC.
+	FairleadMoveConnectionsProcedure = "/fairlead.v1.Fairlead/MoveConnections"
 	// FairleadGetStatusProcedure is the fully-qualified name of the Fairlead's GetStatus RPC.
 	FairleadGetStatusProcedure = "/fairlead.v1.Fairlead/GetStatus"
 	// FairleadGetAssignmentProcedure is the fully-qualified name of the Fairlead's GetAssignment RPC.
@@ -83,6 +86,10 @@ type FairleadClient interface {
 	// GetConnections is what this balancer knows of each connection (scheme
 	// cheetah-stateful). An agent or a switch answers UNIMPLEMENTED.
 	GetConnections(context.Context, *connect.Request[fairleadv1.GetConnectionsRequest]) (*connect.Response[fairleadv1.GetConnectionsResponse], error)
+	// MoveConnections has packets of connections go to another server of their VIP, which
+	// passes them on, and back (scheme cheetah-stateful). FAILED_PRECONDITION: a server
+	// that is gone. An agent or a switch answers UNIMPLEMENTED.
+	MoveConnections(context.Context, *connect.Request[fairleadv1.MoveConnectionsRequest]) (*connect.Response[fairleadv1.MoveConnectionsResponse], error)
 	// GetStatus is everything that `fairlead status` shows.
 	GetStatus(context.Context, *connect.Request[fairleadv1.GetStatusRequest]) (*connect.Response[fairleadv1.GetStatusResponse], error)
 	// GetAssignment is the assignment in force and the one before it.
@@ -150,6 +157,12 @@ func NewFairleadClient(httpClient connect.HTTPClient, baseURL string, opts ...co
 			baseURL+FairleadGetConnectionsProcedure,
 			connect.WithSchema(fairleadMethods.ByName("GetConnections")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		moveConnections: connect.NewClient[fairleadv1.MoveConnectionsRequest, fairleadv1.MoveConnectionsResponse](
+			httpClient,
+			baseURL+FairleadMoveConnectionsProcedure,
+			connect.WithSchema(fairleadMethods.ByName("MoveConnections")),
 			connect.WithClientOptions(opts...),
 		),
 		getStatus: connect.NewClient[fairleadv1.GetStatusRequest, fairleadv1.GetStatusResponse](
@@ -251,26 +264,32 @@ func NewFairleadClient(httpClient connect.HTTPClient, baseURL string, opts ...co
 
 // fairleadClient implements FairleadClient.
 type fairleadClient struct {
-	getConnections *connect.Client[fairleadv1.GetConnectionsRequest, fairleadv1.GetConnectionsResponse]
-	getStatus      *connect.Client[fairleadv1.GetStatusRequest, fairleadv1.GetStatusResponse]
-	getAssignment  *connect.Client[fairleadv1.GetAssignmentRequest, fairleadv1.GetAssignmentResponse]
-	getTime        *connect.Client[fairleadv1.GetTimeRequest, fairleadv1.GetTimeResponse]
-	getLive        *connect.Client[fairleadv1.GetLiveRequest, fairleadv1.GetLiveResponse]
-	getHad         *connect.Client[fairleadv1.GetHadRequest, fairleadv1.GetHadResponse]
-	getServing     *connect.Client[fairleadv1.GetServingRequest, fairleadv1.GetServingResponse]
-	awaitServing   *connect.Client[fairleadv1.AwaitServingRequest, fairleadv1.AwaitServingResponse]
-	getChains      *connect.Client[fairleadv1.GetChainsRequest, fairleadv1.GetChainsResponse]
-	drainSwitch    *connect.Client[fairleadv1.DrainSwitchRequest, fairleadv1.DrainSwitchResponse]
-	unlockSwitch   *connect.Client[fairleadv1.UnlockSwitchRequest, fairleadv1.UnlockSwitchResponse]
-	getRoutes      *connect.Client[fairleadv1.GetRoutesRequest, fairleadv1.GetRoutesResponse]
-	shareFlows     *connect.Client[fairleadv1.ShareFlowsRequest, fairleadv1.ShareFlowsResponse]
-	getFlows       *connect.Client[fairleadv1.GetFlowsRequest, fairleadv1.GetFlowsResponse]
-	reload         *connect.Client[fairleadv1.ReloadRequest, fairleadv1.ReloadResponse]
+	getConnections  *connect.Client[fairleadv1.GetConnectionsRequest, fairleadv1.GetConnectionsResponse]
+	moveConnections *connect.Client[fairleadv1.MoveConnectionsRequest, fairleadv1.MoveConnectionsResponse]
+	getStatus       *connect.Client[fairleadv1.GetStatusRequest, fairleadv1.GetStatusResponse]
+	getAssignment   *connect.Client[fairleadv1.GetAssignmentRequest, fairleadv1.GetAssignmentResponse]
+	getTime         *connect.Client[fairleadv1.GetTimeRequest, fairleadv1.GetTimeResponse]
+	getLive         *connect.Client[fairleadv1.GetLiveRequest, fairleadv1.GetLiveResponse]
+	getHad          *connect.Client[fairleadv1.GetHadRequest, fairleadv1.GetHadResponse]
+	getServing      *connect.Client[fairleadv1.GetServingRequest, fairleadv1.GetServingResponse]
+	awaitServing    *connect.Client[fairleadv1.AwaitServingRequest, fairleadv1.AwaitServingResponse]
+	getChains       *connect.Client[fairleadv1.GetChainsRequest, fairleadv1.GetChainsResponse]
+	drainSwitch     *connect.Client[fairleadv1.DrainSwitchRequest, fairleadv1.DrainSwitchResponse]
+	unlockSwitch    *connect.Client[fairleadv1.UnlockSwitchRequest, fairleadv1.UnlockSwitchResponse]
+	getRoutes       *connect.Client[fairleadv1.GetRoutesRequest, fairleadv1.GetRoutesResponse]
+	shareFlows      *connect.Client[fairleadv1.ShareFlowsRequest, fairleadv1.ShareFlowsResponse]
+	getFlows        *connect.Client[fairleadv1.GetFlowsRequest, fairleadv1.GetFlowsResponse]
+	reload          *connect.Client[fairleadv1.ReloadRequest, fairleadv1.ReloadResponse]
 }
 
 // GetConnections calls fairlead.v1.Fairlead.GetConnections.
 func (c *fairleadClient) GetConnections(ctx context.Context, req *connect.Request[fairleadv1.GetConnectionsRequest]) (*connect.Response[fairleadv1.GetConnectionsResponse], error) {
 	return c.getConnections.CallUnary(ctx, req)
+}
+
+// MoveConnections calls fairlead.v1.Fairlead.MoveConnections.
+func (c *fairleadClient) MoveConnections(ctx context.Context, req *connect.Request[fairleadv1.MoveConnectionsRequest]) (*connect.Response[fairleadv1.MoveConnectionsResponse], error) {
+	return c.moveConnections.CallUnary(ctx, req)
 }
 
 // GetStatus calls fairlead.v1.Fairlead.GetStatus.
@@ -348,6 +367,10 @@ type FairleadHandler interface {
 	// GetConnections is what this balancer knows of each connection (scheme
 	// cheetah-stateful). An agent or a switch answers UNIMPLEMENTED.
 	GetConnections(context.Context, *connect.Request[fairleadv1.GetConnectionsRequest]) (*connect.Response[fairleadv1.GetConnectionsResponse], error)
+	// MoveConnections has packets of connections go to another server of their VIP, which
+	// passes them on, and back (scheme cheetah-stateful). FAILED_PRECONDITION: a server
+	// that is gone. An agent or a switch answers UNIMPLEMENTED.
+	MoveConnections(context.Context, *connect.Request[fairleadv1.MoveConnectionsRequest]) (*connect.Response[fairleadv1.MoveConnectionsResponse], error)
 	// GetStatus is everything that `fairlead status` shows.
 	GetStatus(context.Context, *connect.Request[fairleadv1.GetStatusRequest]) (*connect.Response[fairleadv1.GetStatusResponse], error)
 	// GetAssignment is the assignment in force and the one before it.
@@ -411,6 +434,12 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 		svc.GetConnections,
 		connect.WithSchema(fairleadMethods.ByName("GetConnections")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	fairleadMoveConnectionsHandler := connect.NewUnaryHandler(
+		FairleadMoveConnectionsProcedure,
+		svc.MoveConnections,
+		connect.WithSchema(fairleadMethods.ByName("MoveConnections")),
 		connect.WithHandlerOptions(opts...),
 	)
 	fairleadGetStatusHandler := connect.NewUnaryHandler(
@@ -511,6 +540,8 @@ func NewFairleadHandler(svc FairleadHandler, opts ...connect.HandlerOption) (str
 		switch r.URL.Path {
 		case FairleadGetConnectionsProcedure:
 			fairleadGetConnectionsHandler.ServeHTTP(w, r)
+		case FairleadMoveConnectionsProcedure:
+			fairleadMoveConnectionsHandler.ServeHTTP(w, r)
 		case FairleadGetStatusProcedure:
 			fairleadGetStatusHandler.ServeHTTP(w, r)
 		case FairleadGetAssignmentProcedure:
@@ -550,6 +581,10 @@ type UnimplementedFairleadHandler struct{}
 
 func (UnimplementedFairleadHandler) GetConnections(context.Context, *connect.Request[fairleadv1.GetConnectionsRequest]) (*connect.Response[fairleadv1.GetConnectionsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.GetConnections is not implemented"))
+}
+
+func (UnimplementedFairleadHandler) MoveConnections(context.Context, *connect.Request[fairleadv1.MoveConnectionsRequest]) (*connect.Response[fairleadv1.MoveConnectionsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fairlead.v1.Fairlead.MoveConnections is not implemented"))
 }
 
 func (UnimplementedFairleadHandler) GetStatus(context.Context, *connect.Request[fairleadv1.GetStatusRequest]) (*connect.Response[fairleadv1.GetStatusResponse], error) {
