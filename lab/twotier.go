@@ -105,6 +105,20 @@ func (r *runner) tiered() bool {
 	return slices.ContainsFunc(r.lab.VIPs, func(v VIP) bool { return v.Tiers != "" })
 }
 
+// judgeOneTier: behind one tier, whose balancers break a few in a thousand, some connection
+// of some family broke.
+func (r *runner) judgeOneTier(say func(string, ...any)) {
+	var one, broken int
+	for _, run := range r.result.Runs {
+		if !run.mustHold() {
+			one, broken = one+1, broken+run.Broken
+		}
+	}
+	if one > 0 && broken == 0 {
+		say("no connection broken behind one tier, so the run proves nothing about two")
+	}
+}
+
 // tierReasons adds up what balancers that answer counted of what only tiers count.
 func (l *Lab) tierReasons(ctx context.Context) Counters {
 	sums := Counters{}
