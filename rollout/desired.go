@@ -153,20 +153,24 @@ func (c *Coordinator) bring(ctx context.Context, ch *Change, a aim) error {
 	if n := len(ch.Steps); n > 0 {
 		last = ch.Steps[n-1]
 	}
+	if a.cfg != nil && last != nil && controller.Waits(a.cfg, last) {
+		ch.Notes = append(ch.Notes, "what is wanted of a scheme beyond a migration waits until that is over; the controller that leads goes on then")
+	}
 	text, notes, err := a.text(v, last)
 	if err != nil || text == nil {
 		ch.Notes = append(ch.Notes, notes...)
 		return err
 	}
 	if len(a.ops) == 0 { // verbs say what they do
-		if ch.Diff, err = config.Diff(v.text, text); err != nil || len(ch.Diff) == 0 && v.text != nil {
+		if ch.Diff, err = config.Diff(v.text, text); err != nil || len(ch.Diff) == 0 && v.text != nil && !v.textAhead() {
 			return err
 		}
 	}
 	ch.Notes = append(ch.Notes, notes...)
 	ch.text = text
-	// What the store does not have yet is put into it, with the text.
-	if len(ch.Steps) == 0 && v.Base != nil && v.Base == v.agreed {
+	// What the store does not have yet is put into it, with the text; or the text after it,
+	// where a daemon has one of that number already and takes only a newer.
+	if len(ch.Steps) == 0 && v.Base != nil && (v.Base == v.agreed || v.textAhead()) {
 		next := v.Base.Clone()
 		next.Version++
 		ch.Steps = []*controller.Assignment{next}
@@ -174,6 +178,17 @@ func (c *Coordinator) bring(ctx context.Context, ch *Change, a aim) error {
 		ch.To = next.Version
 	}
 	return nil
+}
+
+// textAhead: a daemon goes by a text that the store does not have, and by none that is
+// as old as the store's.
+func (v *View) textAhead() bool {
+	for _, r := range v.reports {
+		if r.Ahead > 0 && r.Ahead >= v.head.Desired.Version {
+			return true
+		}
+	}
+	return false
 }
 
 // edited is the store's text with what ops did from before to last.

@@ -113,8 +113,9 @@ func TestTwoMigrations(t *testing.T) {
 			t.Errorf("%s: nothing is left to do: %+v, %v", what, head, err)
 		}
 	}
-	if _, err := c.Apply(t.Context(), bytes.Replace(s.text, []byte("scheme: cheetah"), []byte("scheme: cheetah-stateful"), 1), Options{}); err != nil {
-		t.Fatal(err)
+	ch, err := c.Apply(t.Context(), bytes.Replace(s.text, []byte("scheme: cheetah"), []byte("scheme: cheetah-stateful"), 1), Options{})
+	if err != nil || !strings.Contains(strings.Join(ch.Notes, "\n"), "waits until that is over") {
+		t.Fatalf("%+v %v", ch, err)
 	}
 	if v := s.web(); v.Migration == nil || v.Migration.Stage != controller.StageEnding {
 		t.Fatalf("it is at %+v", v.Migration)

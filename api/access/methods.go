@@ -104,7 +104,11 @@ func (d *Denied) Error() string {
 	}
 	text := fmt.Sprintf("%s needs the role %s, and %s has %s", d.What, d.Needed, d.Caller.Name, d.Caller.Role)
 	if d.Caller.Machine && d.Caller.Role == View {
-		text += fmt.Sprintf(", as a machine's certificate: run it as root on the machine that is asked (a controller's: --api unix:…), or with a user's certificate (`fairlead certs FOLDER --user NAME --role %s`, then --certs)", d.Needed)
+		there := "run it as root on the machine that is asked (a controller's: --api unix:…)"
+		if d.What == "Reload" { // a daemon's api with an address has no socket for root beside it
+			there = "send it SIGHUP as root on its machine (`systemctl reload`)"
+		}
+		text += fmt.Sprintf(", as a machine's certificate: %s, or with a user's certificate (`fairlead certs FOLDER --user NAME --role %s`, then --certs)", there, d.Needed)
 	}
 	return text
 }

@@ -76,7 +76,9 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdin io.Reade
 	}
 	var usage usageError
 	if errors.As(err, &usage) {
-		fmt.Fprintf(stderr, "See '%s --help'.\n", cmd.CommandPath())
+		if !cmd.Hidden { // that has no help of its own
+			fmt.Fprintf(stderr, "See '%s --help'.\n", cmd.CommandPath())
+		}
 		return ExitUsage
 	}
 	return ExitFailed

@@ -163,7 +163,7 @@ func (f *certsFlags) subjects(cmd *cobra.Command) ([]certs.Subject, error) {
 			return nil, err
 		}
 		// Where there is a file, nobody gets a machine's name by a slip.
-		if cfg, err := config.Load(f.file); err == nil {
+		if cfg, err := config.Look(f.file); err == nil {
 			for _, s := range machinesOf(cfg) {
 				if s.Name == f.user {
 					return nil, fmt.Errorf("--user %s: a machine of %s is called so; give the user another name", f.user, f.file)
@@ -172,9 +172,10 @@ func (f *certsFlags) subjects(cmd *cobra.Command) ([]certs.Subject, error) {
 		}
 		return []certs.Subject{{Name: f.user, Role: role}}, nil
 	}
-	cfg, err := loadFile(cmd, f.file)
+	cfg, err := config.Look(f.file) // the authority is where no machine's secret need be
 	if err != nil {
-		return nil, err
+		fmt.Fprintln(cmd.ErrOrStderr(), err)
+		return nil, cli.ErrSilent
 	}
 	all := machinesOf(cfg)
 	if f.only == "" {

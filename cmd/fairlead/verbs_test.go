@@ -268,7 +268,7 @@ func TestCertsFlags(t *testing.T) {
 	dir := t.TempDir()
 	file, folder := filepath.Join(dir, "fairlead.yaml"), filepath.Join(dir, "certs")
 	const text = `
-secret: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+secret_file: /nowhere/secret # it is on the machines
 tls: {ca: ca.pem, cert: cert.pem, key: key.pem}
 controllers: [{name: c1, store: "https://10.0.0.1:2379", api: "https://10.0.0.1:7444"}]
 balancers: [{name: lb1, interfaces: [eth0], api: "https://10.0.0.1:7443"}]

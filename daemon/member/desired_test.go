@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/daemon/member/membertest"
 	"github.com/fairlead/fairlead/rollout"
 	"github.com/fairlead/fairlead/rollout/ledger"
+	"github.com/fairlead/fairlead/store"
 )
 
 // peersOf is whom a daemon knows.
@@ -90,6 +91,59 @@ func TestDesired(t *testing.T) {
 		d.Cut(false, name)
 	}
 	have(t, d, ch.To, all...)
+}
+
+// TestStoreAnew: daemons go by a text of a store that is gone, whose number is that of the
+// version which the new store begins with, as where one balancer becomes several. They
+// take the text that is applied there, also where another came under that number.
+func TestStoreAnew(t *testing.T) {
+	t.Parallel()
+	for _, begun := range []bool{false, true} {
+		d := stored(t)
+		a := d.Held("lb1")
+		d.StopAll()
+		d.Memory = store.NewMemory()
+		c := d.Coordinator()
+		d.StartAll()
+		if begun {
+			head, err := c.Ledger.Append(t.Context(), ledger.Head{}, nil, a, ledger.Change{Who: "an earlier build", Text: withS3(d)})
+			if err == nil {
+				_, err = c.Ledger.Turn(t.Context(), head, rollout.Kinds)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.Eventually("they say that they have another text", func() bool {
+			reports, err := c.Ledger.Reports(t.Context())
+			for _, name := range everybody {
+				if err != nil || reports[name].Ahead != 1 {
+					return false
+				}
+			}
+			return true
+		})
+		d.Eventually("they say why", func() bool {
+			return d.Warned("lb1", "it is of version 1, and this daemon goes by that of version 1") == begun
+		})
+		text := append(d.Text(), "# applied to the new store\n"...)
+		if ch, err := c.Apply(t.Context(), text, rollout.Options{}); err != nil || ch.To != 2 {
+			t.Fatalf("begun %v: %+v %v", begun, ch, err)
+		}
+		for _, name := range everybody {
+			d.Eventually(name+" has it", func() bool {
+				reports, err := c.Ledger.Reports(t.Context())
+				return err == nil && reports[name].Version == 2 && reports[name].Ahead == 0
+			})
+			if d.Warned(name, "cannot be used here") {
+				t.Errorf("begun %v: %s: %q", begun, name, d.Status(name).Warnings)
+			}
+		}
+		if ch, err := c.Apply(t.Context(), text, rollout.Options{}); err != nil || ch.To != 2 {
+			t.Errorf("begun %v, again: %+v %v", begun, ch, err)
+		}
+		d.StopAll()
+	}
 }
 
 // TestDesiredUnusable: a text that a daemon cannot use changes nothing there, and it

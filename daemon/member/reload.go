@@ -161,8 +161,15 @@ func (s *settings) difference(a *controller.Assignment) string {
 		return s.differs
 	}
 	file := s.from
-	// Forced: a change that is refused as things stand is a difference too.
-	_, changes, err := controller.Plan(s.cfg, a, controller.LiveCounts{}, time.Now(), true)
+	// Forced: a change that is refused as things stand is a difference too. That force could
+	// end a migration is none, so that it is as of when that began.
+	now := time.Now()
+	for _, v := range a.VIPs {
+		if v.Migration != nil && v.Migration.Since.Before(now) {
+			now = v.Migration.Since
+		}
+	}
+	_, changes, err := controller.Plan(s.cfg, a, controller.LiveCounts{}, now, true)
 	s.compared, s.differs = a.Version, ""
 	switch {
 	case err != nil:

@@ -370,6 +370,9 @@ func (s *stored) report() ledger.Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.Refused, r.Error, r.Tries = s.refused, s.failure, s.tries
+	if is, seen := s.m.desired.now().Is, s.head.Deployment != ""; seen && is != s.head.Desired && is.Version >= s.head.Desired.Version {
+		r.Ahead = is.Version
+	}
 	return r
 }
 

@@ -27,6 +27,10 @@ type Report struct {
 	// Waits: it has nothing to go by and does not know what it is, as the desired
 	// state does not name it yet, or (Error) cannot be used there.
 	Waits bool `json:"waits,omitempty"`
+	// Ahead is the version of the text that it goes by, where that is not the store's and
+	// no older: the store was begun anew or put back from an older copy. 0: it is the
+	// store's, or the store's is newer.
+	Ahead uint64 `json:"ahead,omitempty"`
 }
 
 // UnmarshalJSON leaves out of the error what a terminal would obey: a report is anybody's who
