@@ -116,12 +116,45 @@ var vips = map[string]vip{
 // openBalancer loads the program with VIPs (of vips, by name) and a flow table
 // of limit entries and fills it, bench_flows with the given sets.
 func openBalancer(names []string, limit int, sets ...flowSet) (*balancer, error) {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("raise the limit of locked memory: %w", err)
-	}
 	spec, err := loadLb()
 	if err != nil {
 		return nil, fmt.Errorf("read the program: %w", err)
+	}
+	b, err := prepare(spec, names, limit)
+	if err != nil {
+		return nil, err
+	}
+	spec.Maps["bench_flows"].MaxEntries = uint32(len(sets) * flowCount)
+	all, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, fmt.Errorf("load the program: %w", err)
+	}
+	b.spec, b.shared = spec, maps.Clone(all.Maps)
+	for _, own := range []string{".data.case", ".rodata"} {
+		delete(b.shared, own)
+	}
+	b.rest = all
+	if err := all.Assign(&b.o); err != nil {
+		all.Close()
+		return nil, fmt.Errorf("load the program: %w", err)
+	}
+	b.noSeats = seats.New(int(spec.Maps["seats"].MaxEntries))
+	if err := b.fill(names, func() error { return b.fillFlows(sets) }, b.refresh); err != nil {
+		b.close()
+		return nil, err
+	}
+	if b.flows, err = b.o.Flows.Memory(); err != nil {
+		b.close()
+		return nil, fmt.Errorf("map the flow table: %w", err)
+	}
+	return b, nil
+}
+
+// prepare sizes the maps of a program that has the balancer's for VIPs of these names
+// and a flow table of limit entries, and sets its constants.
+func prepare(spec *ebpf.CollectionSpec, names []string, limit int) (b *balancer, err error) {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("raise the limit of locked memory: %w", err)
 	}
 	h := hashes{}
 	lines, entries, buckets := uint32(0), uint32(serverCount), uint32((limit+jet.Ways-1)/jet.Ways)
@@ -143,7 +176,7 @@ func openBalancer(names []string, limit int, sets ...flowSet) (*balancer, error)
 		seatsOf = seatCount
 	}
 	for name, n := range map[string]uint32{"seats": seatsOf, "seats_about": seatsOf, "seats_taken": seatsOf / 64, "lines": lines, "conns": lines, "tables": entries,
-		"steers": steers, "flows": buckets, "bench_flows": uint32(len(sets) * flowCount)} {
+		"steers": steers, "flows": buckets} {
 		spec.Maps[name].MaxEntries = n
 	}
 	// So that a table that was kept is put back in a millisecond.
@@ -157,34 +190,17 @@ func openBalancer(names []string, limit int, sets ...flowSet) (*balancer, error)
 	if err != nil {
 		return nil, err
 	}
-	b := &balancer{random: rand.New(rand.NewPCG(seed, 1)), hashes: h, ids: map[string]uint32{}, tables: map[string][]byte{}, spec: spec}
-	all, err := ebpf.NewCollection(spec)
-	if err != nil {
-		return nil, fmt.Errorf("load the program: %w", err)
-	}
-	b.shared = maps.Clone(all.Maps)
-	for _, own := range []string{".data.case", ".rodata"} {
-		delete(b.shared, own)
-	}
-	b.rest = all
-	if err := all.Assign(&b.o); err != nil {
-		all.Close()
-		return nil, fmt.Errorf("load the program: %w", err)
-	}
-	fillVIPs := func() error { return b.fillVIPs(names) }
-	fillFlows := func() error { return b.fillFlows(sets) }
-	b.noSeats = seats.New(int(seatsOf))
-	for _, fill := range []func() error{fillVIPs, fillFlows, b.fillFloor, b.fillInputs, b.refresh} {
+	return &balancer{random: rand.New(rand.NewPCG(seed, 1)), hashes: h, ids: map[string]uint32{}, tables: map[string][]byte{}}, nil
+}
+
+// fill puts what all cases need into the maps, and then what more says.
+func (b *balancer) fill(names []string, more ...func() error) error {
+	for _, fill := range append([]func() error{func() error { return b.fillVIPs(names) }, b.fillFloor, b.fillInputs}, more...) {
 		if err := fill(); err != nil {
-			b.close()
-			return nil, fmt.Errorf("fill the tables: %w", err)
+			return fmt.Errorf("fill the tables: %w", err)
 		}
 	}
-	if b.flows, err = b.o.Flows.Memory(); err != nil {
-		b.close()
-		return nil, fmt.Errorf("map the flow table: %w", err)
-	}
-	return b, nil
+	return nil
 }
 
 func be32(s string) uint32 {
@@ -196,13 +212,16 @@ func words(a netip.Addr) [2]uint64 { return tables.Key{Addr: a}.Words() }
 
 // refresh sets the shared clock back to when the flows were stamped, so that
 // no number of rounds makes them too old.
-func (b *balancer) refresh() error {
+func (b *balancer) refresh() error { return b.setClock(sharedNow) }
+
+// setClock makes it that time, in shared ms.
+func (b *balancer) setClock(now uint32) error {
 	var c bpf.Clock
 	out := c
 	if _, err := b.o.Clock.Run(&ebpf.RunOptions{Context: c, ContextOut: &out}); err != nil {
 		return fmt.Errorf("read the kernel's clock: %w", err)
 	}
-	control := bpf.Control{ClockBase: sharedNow - uint32(out.Jiffies), AskRate: 100, Inputs: 1}
+	control := bpf.Control{ClockBase: now - uint32(out.Jiffies), AskRate: 100, Inputs: 1}
 	control.VipSeed = [2]uint64{b.seed, b.seed}
 	return b.o.Control.Set(control)
 }

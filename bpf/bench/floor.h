@@ -80,47 +80,78 @@ static __always_inline __u32 floor_jhash(__u32 a, __u32 b, __u32 c)
 	return c;
 }
 
-static __always_inline int floor_balance(struct xdp_md *ctx)
+/* What the floor reads of a packet. */
+struct floor_packet {
+	__u32 saddr;
+	__u32 daddr;
+	__u16 sport;
+	__u16 dport;
+	__u16 length;
+	__u8 tos;
+	__u8 flags; /* TCP's */
+};
+
+/* False: it is no plain TCP to a VIP. */
+static __always_inline bool floor_parse(struct xdp_md *ctx, struct floor_packet *p)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct ethhdr *eth = data;
-	struct iphdr *ip = (void *)(eth + 1), *outer;
+	struct iphdr *ip = (void *)(eth + 1);
 	struct tcphdr *tcp = (void *)(ip + 1);
 	struct floor_key key = {};
-	struct floor_server *server;
-	struct fl_count *count;
-	__u32 *vip, *row, at, index, saddr, sum;
-	__u16 length, old;
-	__u8 tos;
 
 	if ((void *)(tcp + 1) > end)
-		return XDP_PASS;
+		return false;
 	if (eth->h_proto != bpf_htons(ETH_P_IP) || ip->ihl != 5 || ip->protocol != IPPROTO_TCP)
-		return XDP_PASS;
+		return false;
 	if (ip->frag_off & bpf_htons(0x3fff))
-		return XDP_PASS;
-	key.addr = ip->daddr;
-	key.port = tcp->dest;
+		return false;
+	p->saddr = ip->saddr;
+	p->daddr = ip->daddr;
+	p->sport = tcp->source;
+	p->dport = tcp->dest;
+	p->tos = ip->tos;
+	p->length = bpf_ntohs(ip->tot_len);
+	p->flags = *((__u8 *)tcp + 13);
+	key.addr = p->daddr;
+	key.port = p->dport;
 	key.proto = IPPROTO_TCP;
-	vip = bpf_map_lookup_elem(&floor_vips, &key);
-	if (!vip)
-		return XDP_PASS;
-	at = floor_jhash(ip->saddr, ip->daddr, (__u32)tcp->source << 16 | tcp->dest) % FLOOR_ROWS;
-	row = bpf_map_lookup_elem(&floor_rows, &at);
+	return bpf_map_lookup_elem(&floor_vips, &key) != NULL;
+}
+
+/* The server in the row that a hash names; false: there is none. */
+static __always_inline bool floor_place(__u32 hash, __u32 *index)
+{
+	__u32 at = hash % FLOOR_ROWS, *row = bpf_map_lookup_elem(&floor_rows, &at);
+
 	if (!row)
-		return XDP_DROP;
-	index = *row;
-	server = bpf_map_lookup_elem(&floor_servers, &index);
+		return false;
+	*index = *row;
+	return true;
+}
+
+static __always_inline __u32 floor_hash(const struct floor_packet *p)
+{
+	return floor_jhash(p->saddr, p->daddr, (__u32)p->sport << 16 | p->dport);
+}
+
+/* Counts the packet and sends it to the server of this number. */
+static __always_inline int floor_forward(struct xdp_md *ctx, const struct floor_packet *p,
+					 __u32 index)
+{
+	struct floor_server *server = bpf_map_lookup_elem(&floor_servers, &index);
+	void *data, *end;
+	struct ethhdr *eth;
+	struct iphdr *outer;
+	struct fl_count *count;
+	__u32 sum = 0;
+
 	if (!server)
 		return XDP_DROP;
-	saddr = ip->saddr;
-	tos = ip->tos;
-	old = bpf_ntohs(ip->tot_len);
-	length = old + sizeof(*outer);
 	count = bpf_map_lookup_elem(&floor_counts, &index);
 	if (count) {
 		count->packets++;
-		count->bytes += old;
+		count->bytes += p->length;
 	}
 
 	if (bpf_xdp_adjust_head(ctx, -(int)sizeof(*outer)))
@@ -136,22 +167,31 @@ static __always_inline int floor_balance(struct xdp_md *ctx)
 	eth->h_proto = bpf_htons(ETH_P_IP);
 	outer->version = 4;
 	outer->ihl = 5;
-	outer->tos = tos;
-	outer->tot_len = bpf_htons(length);
+	outer->tos = p->tos;
+	outer->tot_len = bpf_htons(p->length + sizeof(*outer));
 	outer->id = 0;
 	outer->frag_off = 0;
 	outer->ttl = 64;
 	outer->protocol = IPPROTO_IPIP;
 	outer->check = 0;
-	outer->saddr = bpf_htonl(0x0afe0000) | (saddr >> 16 << 16);
+	outer->saddr = bpf_htonl(0x0afe0000) | (p->saddr >> 16 << 16);
 	outer->daddr = server->addr;
-	sum = 0;
 	for (int i = 0; i < 10; i++)
 		sum += *((__u16 *)outer + i);
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	outer->check = ~sum;
 	return XDP_TX;
+}
+
+static __always_inline int floor_balance(struct xdp_md *ctx)
+{
+	struct floor_packet p;
+	__u32 index;
+
+	if (!floor_parse(ctx, &p))
+		return XDP_PASS;
+	return floor_place(floor_hash(&p), &index) ? floor_forward(ctx, &p, index) : XDP_DROP;
 }
 
 #endif

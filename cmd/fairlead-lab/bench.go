@@ -60,7 +60,8 @@ by its hash alone and is what the others are compared with: router-cflb reads
 selectors behind our permutation (-steered: of flows that all select a hop),
 router-rc5 and router-skip32 behind the paper's ciphers.
 
-What it costs to change a bucket table is measured by "fairlead bench buckets".`,
+What it costs to change a bucket table is measured by "fairlead bench buckets";
+"fairlead bench fig5" repeats figure 5 of Cheetah's paper.`,
 		Example: "  fairlead bench\n  fairlead bench --list\n  fairlead bench --cases novip,cheetah-known-1m -o json\n  fairlead bench --cases router-cflb,router-rc5,router-skip32",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -104,7 +105,7 @@ What it costs to change a bucket table is measured by "fairlead bench buckets".`
 			return errors.Join(cli.PrintAs(cmd.OutOrStdout(), output, r, func(w io.Writer) error { return benchTable(w, r) }), err)
 		},
 	}
-	c.AddCommand(newBenchBucketsCommand(), newBenchControlCommand())
+	c.AddCommand(newBenchBucketsCommand(), newBenchControlCommand(), newBenchFig5Command())
 	cli.OutputFlag(c, &output)
 	c.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "how often every case is measured (at least 10)")
 	c.Flags().StringSliceVar(&o.Only, "cases", nil, "cases to measure beside those they are compared with (default all; --list names them)")
