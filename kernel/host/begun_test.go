@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -34,7 +35,15 @@ func TestHandshakesBegunBefore(t *testing.T) {
 				}
 				v.Settings = from
 				r := newRig(t, timestamps, as)
-				r.listen(hosttest.VIP4)
+				// Whom nobody accepts takes no file of this process.
+				var l net.Listener
+				if err := r.Server.Do(func() (err error) {
+					l, err = net.Listen("tcp", netip.AddrPortFrom(hosttest.VIP4, 80).String())
+					return err
+				}); err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
 				if err := r.Server.Neighbour(hosttest.ServerInterface, ghost); err != nil {
 					t.Fatal(err)
 				}
