@@ -49,20 +49,7 @@ static __always_inline struct cuckoo_places cuckoo_places_of(const struct cuckoo
 	__u32 a = e->saddr + 0xdeadbeef, b = e->daddr + 0xdeadbeef, c = e->ports + 0xdeadbeef;
 	struct cuckoo_places at;
 
-	c ^= b;
-	c -= floor_rol(b, 14);
-	a ^= c;
-	a -= floor_rol(c, 11);
-	b ^= a;
-	b -= floor_rol(a, 25);
-	c ^= b;
-	c -= floor_rol(b, 16);
-	a ^= c;
-	a -= floor_rol(c, 4);
-	b ^= a;
-	b -= floor_rol(a, 14);
-	c ^= b;
-	c -= floor_rol(b, 24);
+	floor_mix(&a, &b, &c);
 	at.one = (__u64)c * cuckoo_buckets >> 32;
 	at.two = (__u64)b * cuckoo_buckets >> 32;
 	return at;

@@ -56,6 +56,25 @@ static __always_inline __u32 floor_rol(__u32 x, __u32 n)
 	return x << n | x >> (32 - n);
 }
 
+/* Its mixing, which Jenkins' hashlittle2 shares. */
+static __always_inline void floor_mix(__u32 *a, __u32 *b, __u32 *c)
+{
+	*c ^= *b;
+	*c -= floor_rol(*b, 14);
+	*a ^= *c;
+	*a -= floor_rol(*c, 11);
+	*b ^= *a;
+	*b -= floor_rol(*a, 25);
+	*c ^= *b;
+	*c -= floor_rol(*b, 16);
+	*a ^= *c;
+	*a -= floor_rol(*c, 4);
+	*b ^= *a;
+	*b -= floor_rol(*a, 14);
+	*c ^= *b;
+	*c -= floor_rol(*b, 24);
+}
+
 static __always_inline __u32 floor_jhash(__u32 a, __u32 b, __u32 c)
 {
 	const __u32 start = 0xdeadbeef + (3 << 2);
@@ -63,20 +82,7 @@ static __always_inline __u32 floor_jhash(__u32 a, __u32 b, __u32 c)
 	a += start;
 	b += start;
 	c += start;
-	c ^= b;
-	c -= floor_rol(b, 14);
-	a ^= c;
-	a -= floor_rol(c, 11);
-	b ^= a;
-	b -= floor_rol(a, 25);
-	c ^= b;
-	c -= floor_rol(b, 16);
-	a ^= c;
-	a -= floor_rol(c, 4);
-	b ^= a;
-	b -= floor_rol(a, 14);
-	c ^= b;
-	c -= floor_rol(b, 24);
+	floor_mix(&a, &b, &c);
 	return c;
 }
 
