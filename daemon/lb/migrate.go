@@ -94,27 +94,31 @@ func (g *migrator) follow(a *controller.Assignment) {
 	}
 }
 
-// owes: v's connections are to be asked for, for the first time, or again.
-func (g *migrator) owes(v *controller.VIP) bool {
+// asked is what became of v's list since its migration began, nil: it was not asked for.
+// due is whether one is due at all.
+func (g *migrator) asked(v *controller.VIP) (c *collected, due bool) {
 	if !v.Collects() {
-		return false
+		return nil, false
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	c := g.done[v.ID]
-	return c == nil || c.version != v.Migration.Version || c.lacking != "" || time.Since(c.at) > hadRenew
+	if c = g.done[v.ID]; c != nil && c.version != v.Migration.Version {
+		c = nil
+	}
+	return c, true
+}
+
+// owes: v's connections are to be asked for, for the first time, or again.
+func (g *migrator) owes(v *controller.VIP) bool {
+	c, due := g.asked(v)
+	return due && (c == nil || c.lacking != "" || time.Since(c.at) > hadRenew)
 }
 
 // waits: packets go by this version of v only when its connections are known, or were asked
 // for once at least. What is lacking later run asks for, and nobody waits.
 func (g *migrator) waits(v *controller.VIP) bool {
-	if !v.Collects() {
-		return false
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	c := g.done[v.ID]
-	return c == nil || c.version != v.Migration.Version || c.lacking != "" && v.Migration.Stage == controller.StageCollect
+	c, due := g.asked(v)
+	return due && (c == nil || c.lacking != "" && v.Migration.Stage == controller.StageCollect)
 }
 
 // collect asks for those of a's VIPs that are due, all at once; err names what is missing.
